@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/internal/accesslog"
 	"github.com/weirproject/weir/internal/backtest"
 )
 
@@ -374,5 +375,18 @@ func TestWhoLooksLikeWhat(t *testing.T) {
 	}
 	if _, listed := got["192.0.2.66"]; listed {
 		t.Error("a client is listed beside its network")
+	}
+}
+
+// A request that begins when another ends finds its place free.
+func TestRequestsEndBeforeOthersBegin(t *testing.T) {
+	for start, want := range map[string]string{"1000.000": "passed", "999.999": "slots"} {
+		log := "192.0.2.1 1000.000 \"GET /a HTTP/1.1\" 200 1.000\n" +
+			"192.0.2.1 1001.000 \"GET /b HTTP/1.1\" 200 " + map[string]string{"1000.000": "1.000", "999.999": "1.001"}[start] + "\n"
+		c := configOf(t, "rules:\n  - {name: slots, limit: concurrency 1 ttl 1h}\n", log,
+			accesslog.Options{Format: `nginx:$remote_addr $msec "$request" $status $request_time`})
+		if got := decisions(t, c)[2]; got != want {
+			t.Errorf("the request that begins at %s: %s, want %s", start, got, want)
+		}
 	}
 }

@@ -100,3 +100,15 @@ func TestIDsOfClients(t *testing.T) {
 		}
 	}
 }
+
+// A window is half open: what was charged exactly a window ago is out of it.
+func TestWindowOfPeaksIsHalfOpen(t *testing.T) {
+	for second, want := range map[int64]int64{999: 2, 1000: 1} {
+		k := newKeys(1000, 1)
+		k.observe(7, 0, 1, false)
+		k.observe(7, second, 1, false)
+		if k.count(); k.peaks(false)[0] != want {
+			t.Errorf("two requests %d µs apart have the peak %d, want %d", second, k.peaks(false)[0], want)
+		}
+	}
+}

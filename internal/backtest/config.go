@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/accesslog"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -29,9 +30,10 @@ type Config struct {
 	Set       *rules.Set // of File
 	Clients   *clientaddr.Extractor
 	Form      pathform.Form
-	AnyMethod bool // accept methods that are not registered
-	MaxKeys   int  // of each store, as of that of weir serve
-	Top       int  // clients in the report
+	Geo       gate.Geo // countries and autonomous systems of clients; nil: none
+	AnyMethod bool     // accept methods that are not registered
+	MaxKeys   int      // of each store, as of that of weir serve
+	Top       int      // clients in the report
 
 	From, To    time.Time  // zero: no bound; requests at To are left out
 	Where       *Condition // nil: all requests

@@ -9,7 +9,7 @@ func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lane, err := newLane(c.Set, c.Spread, c.MaxKeys)
+	lane, err := newLane(c.Set, c.Spread, c)
 	if err != nil {
 		return nil, err
 	}

@@ -91,13 +91,13 @@ func (v *values) Cookie(name string) string { return v.noted("cookie.", name, v.
 // Descriptor is none: logs have no descriptors.
 func (*values) Descriptor(string) string { return "" }
 
-func newLane(set *rules.Set, spread Spread, maxKeys int) (*lane, error) {
+func newLane(set *rules.Set, spread Spread, c *Config) (*lane, error) {
 	l := &lane{set: set, spread: spread, holding: make([]bool, len(set.Rules()))}
 	l.values.missing = make(map[string]int64)
 	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(l.now) })
-	l.store = memstore.New(clock, memstore.WithMaxKeys(maxKeys))
+	l.store = memstore.New(clock, memstore.WithMaxKeys(c.MaxKeys))
 	var err error
-	l.gate, err = gate.New(l.store, set, gate.WithLocal(l.store),
+	l.gate, err = gate.New(l.store, set, gate.WithLocal(l.store), gate.WithGeo(c.Geo),
 		gate.WithClock(func() time.Time { return time.UnixMicro(l.now) }))
 	for _, rule := range set.Rules() {
 		l.holding[rule.Index()] = rule.HasCountIf() || rule.Settle() == inBytes || isHeld(rule)

@@ -85,12 +85,12 @@ const maxLanes = 64
 func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	r := &replay{config: c, reader: newReader(c)}
 	var err error
-	if r.main, err = newLane(c.Set, c.Spread, c.MaxKeys); err != nil {
+	if r.main, err = newLane(c.Set, c.Spread, c); err != nil {
 		return nil, err
 	}
 	bits := 0
 	add := func(set *rules.Set, spread Spread, rule int, counted bool) (*other, error) {
-		lane, err := newLane(set, spread, c.MaxKeys)
+		lane, err := newLane(set, spread, c)
 		o := &other{lane: lane, rule: rule, bit: -1}
 		if counted {
 			o.bit = bits
@@ -133,7 +133,7 @@ func (r *replay) compareSpreads(files []accesslog.File) error {
 		if s == r.config.Spread {
 			continue
 		}
-		lane, err := newLane(r.config.Set, s, r.config.MaxKeys)
+		lane, err := newLane(r.config.Set, s, r.config)
 		if err != nil {
 			return err
 		}
@@ -150,6 +150,9 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 		return err
 	}
 	defer source.Close()
+	if err := r.compareSpreads(source.Files()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	full, free := make(chan []event, 2), make(chan []event, 4)
@@ -171,9 +174,6 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 			}
 		})
 	})
-	if err := r.compareSpreads(source.Files()); err != nil {
-		return err
-	}
 	for events := range full {
 		if r.err == nil {
 			r.err = r.decide(ctx, events)

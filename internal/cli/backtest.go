@@ -109,6 +109,8 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted, as on the server")
 	flags.StringVar(&f.rules.ClientHeader, "client-header", f.rules.ClientHeader,
 		"`NAME` of the header with the client address, as on the server")
+	flags.StringSliceVar(&f.rules.Geo, "geo", nil,
+		"`FILE`s with the country or the autonomous system of addresses, as on the server")
 	flags.BoolVar(&f.rules.AnyMethod, "any-method", false, "accept HTTP methods that are not registered")
 	flags.StringSliceVar(&f.rules.PathForm, "path-form", nil,
 		"form in which paths are matched, comma-separated `WORDS`:\n"+strings.Join(pathform.Words(), ", "))
@@ -178,7 +180,7 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 	}
 	warnLeftOut(s, setup.Set.LeftOut(), true)
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
-		AnyMethod: setup.AnyMethod, MaxKeys: setup.MaxKeys, Top: f.top, NoSpread: f.noCompare}
+		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top, NoSpread: f.noCompare}
 	if c.Open, err = f.open(s, args[1:]); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (c *recount) add(v *gate.Verdict, now, arrived weir.Instant) {
 		}
 		if check.Decided {
 			decided = max(decided, check.Decision.At)
-			windows = windows && ofWindow(check.Claim.Limit)
+			windows = windows && opensWindow(check.Claim.Limit)
 		}
 		u := use{state: c.state(check), cost: check.Claim.Cost, needs: check.Claim.Cost}
 		if check.Rule.ChargesFull() {
@@ -102,7 +102,8 @@ func (c *recount) add(v *gate.Verdict, now, arrived weir.Instant) {
 		u.room = roomFor(u.needs, check.Claim.Limit)
 		o.uses = append(o.uses, u)
 	}
-	// A unit that was charged ahead of need counts when it passes; in a window, it counts in that of its charge.
+	// A unit that was charged ahead of need counts when it passes. A window that its first charge opens begins with
+	// that charge: counted from when the unit passes, it would overlap the next.
 	switch {
 	case decided == 0:
 		o.at = now
@@ -124,8 +125,8 @@ func roomFor(needs int64, l *weir.Limit) int64 {
 	return needs
 }
 
-func ofWindow(l *weir.Limit) bool {
-	return l.Algorithm() == weir.AlgorithmFixedWindow || l.Algorithm() == weir.AlgorithmCalendar
+func opensWindow(l *weir.Limit) bool {
+	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
 }
 
 func (c *recount) state(check gate.Check) *state {
