@@ -150,6 +150,9 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 		return err
 	}
 	defer source.Close()
+	if err := r.compareSpreads(source.Files()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	full, free := make(chan []event, 2), make(chan []event, 4)
@@ -171,9 +174,6 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 			}
 		})
 	})
-	if err := r.compareSpreads(source.Files()); err != nil {
-		return err
-	}
 	for events := range full {
 		if r.err == nil {
 			r.err = r.decide(ctx, events)
