@@ -131,7 +131,7 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart TestFlagsOfThePagesExist
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr ./internal/quota \
-	./internal/ratefields ./internal/redisslot
+	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport ./internal/simulate
 FEWER_DRAWS = ./redisstore ./layers ./memstore ./observe
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^Test/^$(call either,$(ONE_BY_ONE))$$

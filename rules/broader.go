@@ -125,39 +125,91 @@ func anchored(limit *weir.Limit) bool {
 
 // Covers reports whether surely every request that meets the other match meets this one.
 func (m *Match) Covers(other *Match) bool {
-	a, b := m, other
-	for _, pair := range [][2][]string{{a.Method, b.Method}, {a.Host, b.Host}, {a.Client, b.Client},
-		{a.Country, b.Country}, {a.ASN, b.ASN}, {a.Service, b.Service}, {a.User, b.User}, {a.Route, b.Route}} {
-		if !allOf(pair[0], pair[1]) {
+	for _, c := range []struct {
+		wide, values []string
+		holds        func(wide, value string) bool
+	}{
+		{m.Method, other.Method, methodsOverlap},
+		{m.Host, other.Host, hostCovers}, {m.Client, other.Client, clientCovers}, {m.Country, other.Country, equal},
+		{m.ASN, other.ASN, equal}, {m.Service, other.Service, equal}, {m.User, other.User, equal},
+		{m.Route, other.Route, equal},
+	} {
+		if !allOf(c.wide, c.values, c.holds) {
 			return false
 		}
 	}
-	for _, pair := range [][2]map[string][]string{{a.Header, b.Header}, {a.Query, b.Query},
-		{a.Descriptor, b.Descriptor}} {
-		for name, values := range pair[0] {
-			if !allOf(values, pair[1][name]) {
+	named := func(wide, values map[string][]string) bool {
+		for name := range wide {
+			if !allOf(wide[name], values[name], equal) {
 				return false
 			}
 		}
+		return true
 	}
-	if len(a.DescriptorKeys) > 0 && !slices.Equal(a.DescriptorKeys, b.DescriptorKeys) {
+	if !named(m.Query, other.Query) || !named(m.Descriptor, other.Descriptor) || len(m.Header) > 0 &&
+		!named(union(m.Header, nil, canonical), union(other.Header, nil, canonical)) {
 		return false
 	}
-	filtered := len(a.Any)+len(a.Not) > 0 || !reflect.ValueOf(a.Regex).IsZero()
-	if filtered && fmt.Sprint(a.Any, a.Not, a.Regex) != fmt.Sprint(b.Any, b.Not, b.Regex) {
+	if len(m.DescriptorKeys) > 0 && !slices.Equal(m.DescriptorKeys, other.DescriptorKeys) {
 		return false
 	}
-	above, deep := strings.CutSuffix(a.Path, "/**")
-	return a.Path == "" || a.Path == b.Path || deep && (b.Path == above || strings.HasPrefix(b.Path, above+"/"))
+	filtered := len(m.Any)+len(m.Not) > 0 || !reflect.ValueOf(m.Regex).IsZero()
+	if filtered && fmt.Sprint(m.Any, m.Not, m.Regex) != fmt.Sprint(other.Any, other.Not, other.Regex) {
+		return false
+	}
+	return m.Path == "" || m.Path == other.Path || pathCovers(m.Path, other.Path)
 }
 
-// allOf reports whether wide includes all values; an empty condition includes every value.
-func allOf(wide, values []string) bool {
+func equal(wide, value string) bool { return wide == value }
+
+func hostCovers(wide, host string) bool {
+	return strings.EqualFold(wide, host) || hostsOverlap(strings.ToLower(host), strings.ToLower(wide))
+}
+
+// clientCovers reports whether a network includes another one, or an address.
+func clientCovers(wide, value string) bool {
+	a, complaint := parsePrefix(wide)
+	b, also := parsePrefix(value)
+	return complaint == "" && also == "" && a.Bits() <= b.Bits() && a.Contains(b.Addr())
+}
+
+// pathCovers reports whether a pattern matches all paths that another one matches.
+func pathCovers(wide, pattern string) bool {
+	if pattern == "" {
+		return wide == "/**"
+	}
+	var others []string
+	for segment := range segments(pattern) {
+		others = append(others, segment)
+	}
+	i := 0
+	for segment := range segments(wide) {
+		switch {
+		case segment == "**":
+			return true
+		case i == len(others) || others[i] == "**":
+			return false
+		case segment == "*" || strings.HasPrefix(segment, "{"):
+			if others[i] == "" {
+				return false
+			}
+		case segment != others[i]:
+			return false
+		}
+		i++
+	}
+	return i == len(others)
+}
+
+// allOf reports whether a condition holds for all values of another one; an empty condition includes every value.
+func allOf(wide, values []string, holds func(wide, value string) bool) bool {
 	if len(wide) == 0 {
 		return true
 	}
 	if slices.Equal(wide, []string{"*"}) {
 		return len(values) > 0
 	}
-	return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(wide, v) })
+	return len(values) > 0 && !slices.ContainsFunc(values, func(value string) bool {
+		return !slices.ContainsFunc(wide, func(w string) bool { return holds(w, value) })
+	})
 }

@@ -207,7 +207,7 @@ func (b *builder) ways(i int, s *Spec, rule *Rule) []way {
 	ways := []way{own}
 	if len(m.Any) > 0 && len(b.problems) == 0 {
 		ways = nil
-		for _, one := range merged(m) {
+		for _, one := range m.Alternatives() {
 			hosts := b.hosts(at(i, "match.host"), one.Host)
 			ways = append(ways, way{hosts, b.set.inForm(one.Path), b.conditions(p, &one)})
 		}

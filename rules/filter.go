@@ -222,9 +222,9 @@ func (b *builder) pattern(text string, foldCase bool) (pattern *regexp.Regexp, c
 	return pattern, ""
 }
 
-// merged are the matches of a rule's place in the tree: with any, for each alternative the conditions of both, and of
-// one that both have the match's own. They are met by all requests that meet the match, and perhaps by others.
-func merged(m *Match) []Match {
+// Alternatives are the match itself or, with any, for each alternative the conditions of both, and of one that both
+// have the match's own. They are met by all requests that meet the match, and perhaps by others.
+func (m *Match) Alternatives() []Match {
 	if len(m.Any) == 0 {
 		return []Match{*m}
 	}
@@ -245,6 +245,9 @@ func merged(m *Match) []Match {
 		one.Header = union(one.Header, m.Header, canonical)
 		one.Query = union(one.Query, m.Query, strings.Clone)
 		one.Descriptor = union(one.Descriptor, m.Descriptor, strings.Clone)
+		fill(&one.Regex.Path, m.Regex.Path)
+		one.Regex.Header = union(one.Regex.Header, m.Regex.Header, canonical)
+		one.Regex.Descriptor = union(one.Regex.Descriptor, m.Regex.Descriptor, strings.Clone)
 		list[i] = one
 	}
 	return list

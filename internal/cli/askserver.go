@@ -25,14 +25,13 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 		"client": a.Client.String(), "headers": first(a.header), "query": first(a.query), "cookies": a.cookies,
 		"descriptors": inOrder{a.DescriptorKeys, a.described},
 	}
-	body, err := json.Marshal(map[string]any{"request": request, "routed": true})
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	response, text, err := server.send(ctx,
-		&serverRequest{method: http.MethodPost, path: "/v1/peek", kind: "application/json", body: body})
+	response, text, err := server.peek(ctx, map[string]any{"request": request, "routed": true})
+	if err == nil && strings.Contains(string(text), "unknown field routed") {
+		a.doubts = append(a.doubts, "the server is older, and does not say which of its routes it would choose")
+		response, text, err = server.peek(ctx, map[string]any{"request": request})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +46,15 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	err = json.Unmarshal(text, e)
 	e.Passed = e.Outcome == gate.Passed.String()
 	return e, err
+}
+
+// peek asks the server how it would decide.
+func (c *serverClient) peek(ctx context.Context, question map[string]any) (*http.Response, []byte, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.send(ctx, &serverRequest{method: http.MethodPost, path: "/v1/peek", kind: "application/json", body: body})
 }
 
 // first returns the first value of each name.

@@ -84,7 +84,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	code, rulesFound := exitClean, 0
 	routesFound := ""
 	for _, name := range names {
-		found, file, set := inspect(ctx, s, name)
+		found, file, set := inspect(ctx, s, name, f.review || f.explainAll)
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
@@ -196,8 +196,10 @@ func routesOf(set *rules.Set) (text string) {
 	return text
 }
 
-// inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes.
-func inspect(ctx context.Context, s *System, name string) (findings []finding, file *rules.File, set *rules.Set) {
+// inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes. The data of a single
+// file is read only if asked for.
+func inspect(ctx context.Context, s *System, name string, data bool) (findings []finding, file *rules.File,
+	set *rules.Set) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		return inspectAll(ctx, s, name)
 	}
@@ -207,7 +209,7 @@ func inspect(ctx context.Context, s *System, name string) (findings []finding, f
 	}
 	options := engine.ListOptions(name)
 	set, warnings, err := rules.Lint(shown, text, options...)
-	if err == nil {
+	if err == nil && data {
 		file, err = rules.Parse(shown, text, options...)
 	}
 	if err != nil {
@@ -236,7 +238,7 @@ func inspectAll(ctx context.Context, s *System, name string) (findings []finding
 	}
 	files, _ := filesource.Files(name) // none at a URL
 	for _, file := range files {
-		warned, _, _ := inspect(ctx, s, file)
+		warned, _, _ := inspect(ctx, s, file, false)
 		findings = append(findings, warned...)
 	}
 	set, _ = rules.Compile(all) // mistakes are findings already

@@ -124,10 +124,16 @@ func (e *fileExplains) print(out io.Writer) {
 	for i := range e.Examples {
 		e.Examples[i].print(out)
 	}
-	for _, hole := range e.Holes {
+	for _, hole := range e.Holes[:min(len(e.Holes), mostHoles)] {
 		fmt.Fprintf(out, "  not limited: %s\n", hole)
 	}
+	if more := len(e.Holes) - mostHoles; more > 0 {
+		fmt.Fprintf(out, "  not limited: and %d more, which --format json lists\n", more)
+	}
 }
+
+// mostHoles are printed as text.
+const mostHoles = 20
 
 func (e *ruleExample) print(out io.Writer) {
 	if e.Request == "" {

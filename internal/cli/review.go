@@ -104,6 +104,12 @@ func (r *fileReview) print(out io.Writer) {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", rule.Name, rule.Keys.Words, inMemory, inRedis)
 	}
 	table.Flush()
+	for i := range r.Rules {
+		if rule := &r.Rules[i]; rule.Ban.Memory > 0 {
+			fmt.Fprintf(out, "  %s: a key that is refused takes %d bytes more in memory for its ban, about %d in "+
+				"Redis\n", rule.Name, rule.Ban.Memory, rule.Ban.Redis)
+		}
+	}
 	if len(r.Unexamined) > 0 {
 		fmt.Fprintf(out, "  no example of a request was found for %s, so no note is about %s\n",
 			fewOf(r.Unexamined), pronoun(len(r.Unexamined)))

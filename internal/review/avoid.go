@@ -66,15 +66,16 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 	switch {
 	case len(chosen) > 0:
 		v.note(rule, "a client that changes %s with each request has a new key each time, and no rule with another "+
-			"key counts these requests: unless something before weir checks the value, add a rule with "+
+			"key counts all of these requests: unless something before weir checks the value, add a rule with "+
 			"key: [client.ip]",
 			strings.Join(chosen, " or "))
 	case skips:
-		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts it: "+
-			"add a rule with key: [client.ip], or write on_missing: anonymous", strings.Join(optional, ", "))
+		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts all "+
+			"such requests: add a rule with key: [client.ip], or write on_missing: anonymous",
+			strings.Join(optional, ", "))
 	default:
 		v.note(rule, "a client with IPv6 has at least a /64, which is 2^%d keys, and no rule with another key counts "+
-			"these requests: leave v6/%d out", wide-64, wide)
+			"all of these requests: leave v6/%d out", wide-64, wide)
 	}
 }
 
@@ -99,7 +100,7 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 	m.Header, m.Regex.Header, m.Query = nil, nil, nil
 	if len(names) > 0 && v.alone(rule, &m) {
 		v.note(rule, "a client that leaves out or changes %s is not counted by this rule, and no rule without that "+
-			"condition counts its requests: add one", strings.Join(names, ", "))
+			"condition counts all of its requests: add one", strings.Join(names, ", "))
 	}
 	m = s.Match
 	m.Not = nil
@@ -110,7 +111,7 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 	}
 	if len(m.Not) < len(s.Match.Not) && v.alone(rule, &m) {
 		v.note(rule, "a client that sends the headers or parameters below not is not counted by this rule, and no "+
-			"rule without that condition counts its requests: add one")
+			"rule without that condition counts all of its requests: add one")
 	}
 	m = s.Match
 	overridable := func(method string) bool { return slices.Contains([]string{"PUT", "PATCH", "DELETE"}, method) }
@@ -134,8 +135,9 @@ func (v *reviewer) alone(rule *rules.Rule, m *rules.Match) bool {
 	return x != nil && !v.behind(rule, m, x)
 }
 
-// behind reports whether another rule counts all requests of the match, by a key that the client does not choose. The
-// example meets the match, so such a rule matches it. A rule of the same group takes the place of this one.
+// behind reports whether another rule surely or perhaps counts all requests of the match, by a key that the client does
+// not choose. The example meets the match, so such a rule matches it. A rule of the same group takes the place of this
+// one.
 func (v *reviewer) behind(rule *rules.Rule, m *rules.Match, x *Example) bool {
 	return slices.ContainsFunc(v.set.Match(&x.Request, nil), func(other *rules.Rule) bool {
 		s := &v.file.Rules[other.Index()]
@@ -144,8 +146,55 @@ func (v *reviewer) behind(rule *rules.Rule, m *rules.Match, x *Example) bool {
 			!slices.ContainsFunc(other.Components(), func(c string) bool {
 				return keysOfComponent(c, &s.Match).Class == client || wideV6(c) ||
 					other.OnMissing() == rules.Skip && !strings.HasPrefix(c, "client.ip")
-			}) && s.Match.Covers(m)
+			}) && v.mayCover(&s.Match, m)
 	})
+}
+
+// mayCover reports whether a match that the example of another one meets may cover that. It is exact for matches
+// without expressions, and with any and not in the other one alone. An alternative of any that states what its match
+// states too may be met by no request, so it is not compared.
+func (v *reviewer) mayCover(wide, m *rules.Match) bool {
+	if len(wide.Any)+len(wide.Not) > 0 || expressive(wide) || strings.Contains(wide.Path+m.Path, "%") {
+		return true
+	}
+	formed := v.formed(*wide)
+	for i, one := range m.Alternatives() {
+		if expressive(&one) || len(one.DescriptorKeys) > 0 || len(m.Any) > 0 && stateAlike(m, &m.Any[i]) {
+			continue
+		}
+		if !formed.Covers(v.formed(one)) {
+			return false
+		}
+	}
+	return true
+}
+
+// stateAlike reports whether both matches have a condition on the same part of a request.
+func stateAlike(a, b *rules.Match) bool {
+	both := func(x, y int) bool { return x > 0 && y > 0 }
+	return both(len(a.Method), len(b.Method)) || both(len(a.Host), len(b.Host)) || both(len(a.Path), len(b.Path)) ||
+		both(len(a.Client), len(b.Client)) || both(len(a.Country), len(b.Country)) || both(len(a.ASN), len(b.ASN)) ||
+		both(len(a.Service), len(b.Service)) || both(len(a.User), len(b.User)) || both(len(a.Route), len(b.Route)) ||
+		both(len(a.Header), len(b.Header)) || both(len(a.Query), len(b.Query)) ||
+		both(len(a.Descriptor), len(b.Descriptor))
+}
+
+// expressive reports whether a match has regular expressions, whose texts are not compared.
+func expressive(m *rules.Match) bool {
+	return len(m.Regex.Path)+len(m.Regex.Header)+len(m.Regex.Descriptor) > 0
+}
+
+// formed is a match with its path in the form of the file. It has no any and not: those of the narrower match only
+// exclude requests.
+func (v *reviewer) formed(m rules.Match) *rules.Match {
+	m.Any, m.Not = nil, nil
+	if v.set.PathForm().IgnoreCase {
+		m.Path = strings.ToLower(m.Path)
+	}
+	if v.set.PathForm().DropTrailingSlash && m.Path != "/" {
+		m.Path = strings.TrimSuffix(m.Path, "/")
+	}
+	return &m
 }
 
 // named notes routes and services that the file does not have, if it has others.

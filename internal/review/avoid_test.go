@@ -2,7 +2,9 @@ package review_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +174,57 @@ func notes(r *review.Report) string {
 	return strings.Join(list, "\n")
 }
 
+// TestNotesAreTrue makes rules by chance. Of a rule of which a note says that no other rule counts all of its requests
+// by another key, none does: each other rule is compared by all requests of a small world.
+func TestNotesAreTrue(t *testing.T) {
+	var world []*rules.Request
+	for _, method := range []string{"GET", "HEAD", "POST"} {
+		for _, path := range []string{"/", "/a", "/a/", "/a/x", "/a/y", "/a/y/z", "/A/x", "/b"} {
+			for _, plan := range []string{"", "free", "paid"} {
+				s := &sent{attributes: map[string]string{"header X-Plan": plan, "header X-Key": "k"}}
+				world = append(world, &rules.Request{Method: method, Path: path, Client: netip.MustParseAddr("192.0.2.1"), Attributes: s})
+			}
+		}
+	}
+	noted := 0
+	for seed := range uint64(1500) {
+		random := rand.New(rand.NewPCG(seed, 13))
+		pick := func(values ...string) string { return values[random.IntN(len(values))] }
+		text := "path_form: " + pick("strict", "strict", "ignore-case", "drop-trailing-slash") + "\nrules:\n"
+		for i := range 3 {
+			text += fmt.Sprintf("- {name: r%d, limit: 1/1s, key: [%s], match: {path: %s, method: [%s], %s}}\n", i,
+				pick("header.X-Key", "header.X-Key", "client.ip"), pick("/**", "/a", "/a/**", "/a/*", "/A/x", "/a/"),
+				pick("GET, POST", "GET, POST", "HEAD", "GET", "POST, HEAD, GET"),
+				pick("", "", "header: {X-Plan: free}", "header: {X-Plan: '*'}", "not: {path: /b}", "any: [{path: /a/x}, {header: {X-Plan: free}}]"))
+		}
+		file, set := compiled(t, text)
+		// The forms of paths are those of front ends.
+		matches := func(rule *rules.Rule, r *rules.Request) bool {
+			formed := *r
+			formed.Path, _ = set.PathForm().Path(r.Path)
+			return slices.Contains(set.Match(&formed, nil), rule)
+		}
+		for _, n := range review.Of(file, set).Notes {
+			if !strings.Contains(n.Message, "has a new key each time") {
+				continue
+			}
+			noted++
+			i := slices.IndexFunc(set.Rules(), func(r *rules.Rule) bool { return r.Name() == n.Rule })
+			for _, other := range set.Rules() {
+				if other.Components()[0] != "client.ip" {
+					continue
+				}
+				if !slices.ContainsFunc(world, func(r *rules.Request) bool { return matches(set.Rules()[i], r) && !matches(other, r) }) {
+					t.Fatalf("%s\n%s counts all that %s counts, of which is said: %s", text, other.Name(), n.Rule, n.Message)
+				}
+			}
+		}
+	}
+	if noted < 200 {
+		t.Errorf("only %d notes", noted)
+	}
+}
+
 // TestSpellingsOfAPath decides the spellings of a path: those that escape a rule have a note or a warning, and the
 // others are counted.
 func TestSpellingsOfAPath(t *testing.T) {
@@ -240,6 +293,7 @@ rules:
 - {name: expressions, limit: 1/1s, match: {path: /api/**, regex: {path: "/api/v[0-9]+/(orders|carts)(/.*)?", header: {User-Agent: "(?i)[^x]{3}curl.+"}}}}
 - {name: any, limit: 1/1s, match: {any: [{path: /x, method: POST}, {path: /y}], not: [{path: /x}]}}
 - {name: not, limit: 1/1s, match: {not: [{method: [GET, POST]}]}}
+- {name: located, limit: 1/1s, key: [client.country, client.asn], match: {country: "*", asn: ["64500"]}}
 - {name: keys, limit: 1/1s, match: {descriptor_keys: [a, b]}}
 - {name: narrow, group: g, match: {path: /g/1}, limit: 1/1s}
 - {name: wide, group: g, match: {path: "/g/**"}, limit: 1/1s}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -61,10 +62,10 @@ func ofRoute(m rules.Match, r *rules.RouteSpec) *rules.Match {
 
 // search tries examples of a match until one is right; nil if none is.
 func search(m *rules.Match, key []string, right func(*Example) bool) *Example {
-	for _, one := range alternatives(m) {
+	for _, one := range m.Alternatives() {
 		for _, method := range either(one.Method, "GET", "POST", "PUT", "DELETE") {
-			for _, path := range pathsOf(one) {
-				x := exampleOf(one, key, method, path)
+			for _, path := range pathsOf(&one) {
+				x := exampleOf(&one, key, method, path)
 				if right(x) {
 					return x
 				}
@@ -72,50 +73,6 @@ func search(m *rules.Match, key []string, right func(*Example) bool) *Example {
 		}
 	}
 	return nil
-}
-
-// alternatives are the conditions of a match: its own, and with any those of each alternative too.
-func alternatives(m *rules.Match) (list []*rules.Match) {
-	for i := range m.Any {
-		one := m.Any[i] // a copy
-		fill(&one.Method, m.Method)
-		fill(&one.Host, m.Host)
-		fill(&one.Client, m.Client)
-		fill(&one.Service, m.Service)
-		fill(&one.User, m.User)
-		fill(&one.Route, m.Route)
-		fill(&one.DescriptorKeys, m.DescriptorKeys)
-		fill(&one.Regex.Path, m.Regex.Path)
-		if m.Path != "" {
-			one.Path = m.Path
-		}
-		one.Header, one.Query = merged(one.Header, m.Header), merged(one.Query, m.Query)
-		one.Descriptor = merged(one.Descriptor, m.Descriptor)
-		one.Regex.Header = merged(one.Regex.Header, m.Regex.Header)
-		one.Regex.Descriptor = merged(one.Regex.Descriptor, m.Regex.Descriptor)
-		list = append(list, &one)
-	}
-	if len(m.Any) == 0 {
-		list = []*rules.Match{m}
-	}
-	return list
-}
-
-func fill(to *[]string, own []string) {
-	if len(own) > 0 {
-		*to = own
-	}
-}
-
-// merged has the values of both tables, of own where both have a name.
-func merged(other, own map[string][]string) map[string][]string {
-	all := make(map[string][]string, len(other)+len(own))
-	for _, table := range []map[string][]string{other, own} {
-		for name, values := range table {
-			all[name] = values
-		}
-	}
-	return all
 }
 
 func either(values []string, others ...string) []string {
@@ -131,6 +88,9 @@ func exampleOf(m *rules.Match, key []string, method, path string) *Example {
 		Cookies: make(map[string]string), Descriptors: make(map[string]string)}
 	x.Attributes = x
 	x.Method, x.Path, x.Client = method, path, clientOf(m.Client)
+	x.Country = strings.Replace(first(m.Country), anyText, "DE", 1)
+	asn, _ := strconv.ParseUint(strings.Replace(first(m.ASN), anyText, "64496", 1), 10, 32)
+	x.ASN = uint32(asn)
 	x.Host, x.User, x.Service, x.Route = first(m.Host), first(m.User), first(m.Service), first(m.Route)
 	x.Host = strings.Replace(x.Host, "*", "www", 1)
 	for _, component := range key {
@@ -172,6 +132,12 @@ func (x *Example) add(component string) {
 		x.Cookies[name] = anyText
 	case "descriptor":
 		x.Descriptors[name] = anyText
+	case "client":
+		if name == "country" {
+			fillText(&x.Country, "DE")
+		} else if name == "asn" {
+			x.ASN = max(x.ASN, 64496)
+		}
 	case "user":
 		fillText(&x.User, anyText)
 	case "service":

@@ -16,8 +16,8 @@ import (
 // Keys are the keys that a rule may count.
 type Keys struct {
 	// Class says who determines how many there are: one (the rule has one key), bounded (the rules or routes name
-	// them), addresses (a key for each client address), users, front_end (descriptors, routes, services), or client
-	// (each client chooses, and may have any number).
+	// them), addresses (a key for each client address or autonomous system), users, front_end (descriptors, routes,
+	// services), or client (each client chooses, and may have any number).
 	Class string `json:"class"`
 	Count int64  `json:"count,omitempty"` // of one and bounded
 	Words string `json:"words"`
@@ -35,8 +35,10 @@ const (
 
 var classes = []string{one, bounded, frontEnd, users, addresses, client}
 
-// endpoints are the values of the component endpoint: paths, and one for all others.
-const endpoints = 1001
+const (
+	endpoints = 1001    // paths of the component endpoint, and one for all others
+	countries = 26 * 26 // texts of two letters
+)
 
 // keysOf is the estimate for a rule.
 func keysOf(rule *rules.Rule, s *rules.Spec) Keys {
@@ -66,6 +68,9 @@ func keysOf(rule *rules.Rule, s *rules.Spec) Keys {
 func keysOfComponent(component string, m *rules.Match) Keys {
 	source, options, _ := strings.Cut(component, " ")
 	kind, name, _ := strings.Cut(source, ".")
+	if kind == "client" {
+		kind = name
+	}
 	named := func(values []string, other Keys) Keys {
 		if len(values) == 0 || slices.Contains(values, "*") {
 			return other
@@ -76,8 +81,12 @@ func keysOfComponent(component string, m *rules.Match) Keys {
 	switch kind {
 	case "constant":
 		return Keys{one, 1, "1"}
-	case "client":
+	case "ip":
 		return addressesOf(options, m.Client)
+	case "country":
+		return named(m.Country, Keys{Class: bounded, Count: countries, Words: "countries"})
+	case "asn":
+		return named(m.ASN, Keys{Class: addresses, Words: "autonomous systems"})
 	case "user":
 		return named(m.User, Keys{Class: users, Words: "users"})
 	case "route", "service":
@@ -201,6 +210,20 @@ func bytesOfLimit(limit *weir.Limit) Bytes {
 
 // largeKey is the memory of a key from which another algorithm is proposed.
 const largeKey = 64 << 10
+
+// bytesOfBan is the memory of the states of a ban; zero if the rule has none.
+func bytesOfBan(rule *rules.Rule) (all Bytes) {
+	b := rule.Bans()
+	if b == nil {
+		return all
+	}
+	for _, limit := range []*weir.Limit{b.Hold, b.Refusals, b.Turn, b.Past} {
+		of := bytesOfLimit(limit)
+		all.Memory += of.Memory
+		all.Redis += of.Redis
+	}
+	return all
+}
 
 // large notes rules whose keys are large, or so many that a client can fill a store in memory.
 func (r *Report) large(set *rules.Set) {

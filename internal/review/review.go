@@ -32,6 +32,7 @@ type Rule struct {
 	Remarks []string `json:"remarks,omitempty"` // where the bounds do not hold
 	Keys    Keys     `json:"keys"`
 	Bytes   Bytes    `json:"bytes_per_key"`
+	Ban     Bytes    `json:"bytes_of_ban"` // beside them, of a key that is refused
 }
 
 // A Note is an opinion about a rule, or with an empty name about the file.
@@ -50,7 +51,8 @@ func Of(file *rules.File, set *rules.Set) *Report {
 			continue
 		}
 		s := &file.Rules[i]
-		r := Rule{Name: rule.Name(), Key: rule.Components(), Keys: keysOf(rule, s), Bytes: bytesOf(rule)}
+		r := Rule{Name: rule.Name(), Key: rule.Components(), Keys: keysOf(rule, s), Bytes: bytesOf(rule),
+			Ban: bytesOfBan(rule)}
 		most.fill(&r, rule, s)
 		report.Rules = append(report.Rules, r)
 	}

@@ -151,6 +151,9 @@ func TestKeysOfRules(t *testing.T) {
 		"key: header.X-A, match: {header: {x-a: [p, q]}}, limit: 1/1s":             {Class: "bounded", Count: 2, Words: "2"},
 		"key: host, match: {host: '*.example.com'}, limit: 1/1s":                   {Class: "client", Words: "any host"},
 		"key: host, match: {host: a.example.com}, limit: 1/1s":                     {Class: "bounded", Count: 1, Words: "1"},
+		"key: client.country, limit: 1/1s":                                         {Class: "bounded", Count: 676, Words: "countries"},
+		"key: [client.ip, client.asn], limit: 1/1s":                                {Class: "addresses", Words: "2^32 IPv4, 2^64 IPv6 /64 × autonomous systems"},
+		"key: client.country, match: {country: [DE, FR]}, limit: 1/1s":             {Class: "bounded", Count: 2, Words: "2"},
 		"key: descriptor.d, limit: 1/1s":                                           {Class: "front_end", Words: "any descriptor.d"},
 		"key: path.id, match: {path: '/x/{id}'}, limit: 1/1s":                      {Class: "client", Words: "any path.id"},
 	} {
@@ -197,5 +200,24 @@ func TestBytesOfAKey(t *testing.T) {
 			t.Errorf("%s: %d bytes in Redis, %d are said", text, got, said.Redis)
 		}
 		store.Close()
+	}
+}
+
+// TestWorkGrowsWithTheRules counts allocations, which each search of a rule and each comparison makes: four times the
+// rules are about four times the work.
+func TestWorkGrowsWithTheRules(t *testing.T) {
+	work := func(n int) float64 {
+		var b strings.Builder
+		b.WriteString("path_form: strict\nrules:\n")
+		for i := range n {
+			match := []string{"path: /tenants/%d/**", "header: {X-Api-Key: key-%d}", "path: /x/%d, method: DELETE", "user: user-%d, not: {path: /a}"}[i%4]
+			fmt.Fprintf(&b, "- {name: r%d, key: [header.X-Key], limit: 9/1m, match: {"+match+"}}\n", i, i)
+		}
+		file, set := compiled(t, b.String())
+		return testing.AllocsPerRun(1, func() { review.Of(file, set) })
+	}
+	small, large := work(400), work(1600)
+	if large > 5*small {
+		t.Errorf("%v allocations for 400 rules, %v for 1600", small, large)
 	}
 }
