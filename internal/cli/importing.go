@@ -18,6 +18,7 @@ import (
 // An importFlags are the flags of import.
 type importFlags struct {
 	out  string
+	to   string
 	json bool
 }
 
@@ -27,7 +28,7 @@ func newImport(s *System) *cobra.Command {
 		Use:   "import [flags] FORMAT FILE…",
 		Short: "Make rules of the configuration of another limiter",
 		Long: `Read the configuration of another limiter, and print the same limits as a rule file. FORMAT is one of
-` + strings.Join(ruleimport.Formats(), ", ") + `.
+` + strings.Join(ruleimport.Formats(), ", ") + `; weir is a rule file, for --to redis.
 
 What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
 top of the rule file. The file - is the standard input.
@@ -35,7 +36,8 @@ top of the rule file. The file - is the standard input.
 The exit code is 0 if everything was imported, 3 if something has no equal, and 2 if a file cannot
 be read, or has mistakes.`,
 		Example: `  weir import envoy ratelimit.yaml > weir.yaml
-  weir import --out weir.yaml envoy config/*.yaml`,
+  weir import --out weir.yaml envoy config/*.yaml
+  weir import --to redis weir weir.yaml`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
@@ -47,11 +49,15 @@ be read, or has mistakes.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.out, "out", "", "write the rules to `FILE`")
-	flags.BoolVar(&f.json, "json", false, "print JSON: the rules as YAML, and what has no equal")
+	flags.StringVar(&f.to, "to", "yaml", "`FORM`: yaml, a rule file, or redis, commands that write hashes of rules")
+	flags.BoolVar(&f.json, "json", false, "print JSON: the rules as text, and what has no equal")
 	return command
 }
 
 func importRules(s *System, f *importFlags, format string, names []string) error {
+	if f.to != "yaml" && f.to != "redis" {
+		return usagef("--to is %.80q; allowed: yaml, redis", f.to)
+	}
 	var texts []ruleimport.Text
 	for _, name := range names {
 		shown, text, err := engine.ReadFile(s.In, name)
@@ -67,6 +73,9 @@ func importRules(s *System, f *importFlags, format string, names []string) error
 	text, err := result.YAML()
 	if err != nil {
 		return &exit{exitUsage, err}
+	}
+	if f.to == "redis" {
+		text = result.Commands()
 	}
 	if err := f.write(s, result, text); err != nil {
 		return err
@@ -91,7 +100,7 @@ func (f *importFlags) write(s *System, result *ruleimport.Result, text string) e
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(struct {
 			Rules   int               `json:"rules"`
-			YAML    string            `json:"yaml,omitempty"`
+			Text    string            `json:"text,omitempty"`
 			NoEqual []ruleimport.Note `json:"no_equal"`
 			Omitted int               `json:"omitted,omitempty"`
 		}{len(result.Rules.Rules), text, result.Notes, result.Omitted})

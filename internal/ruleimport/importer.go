@@ -56,10 +56,13 @@ type Result struct {
 
 // formats are the readers of each format.
 var formats = map[string]func(*job){
-	"envoy":  (*job).envoy,
-	"kong":   (*job).kong,
-	"nginx":  (*job).nginx,
-	"spring": (*job).spring,
+	"envoy":      (*job).envoy,
+	"kong":       (*job).kong,
+	"nginx":      (*job).nginx,
+	"redis-cell": (*job).redisCell,
+	"redis-hash": (*job).redisHash,
+	"spring":     (*job).spring,
+	"weir":       (*job).weir,
 }
 
 // Formats are the names of the formats.

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	defaultPrefix  = "rate_limit_config:"
 	defaultChannel = "rate_limit_config"
 	defaultRefresh = 30 * time.Second
 
@@ -142,7 +141,7 @@ func (e *refusal) Unwrap() error { return e.err }
 
 // New makes the source; Load connects. The URL is one of redisstore.Open.
 func New(url string, opts ...Option) (*Source, error) {
-	c := config{prefix: defaultPrefix, channel: defaultChannel, refresh: defaultRefresh, most: MaxRules}
+	c := config{prefix: DefaultPrefix, channel: defaultChannel, refresh: defaultRefresh, most: MaxRules}
 	for _, opt := range opts {
 		opt(&c)
 	}
