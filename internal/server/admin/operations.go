@@ -63,7 +63,14 @@ var reloading = operation{method: post, path: "reload", id: "reload", run: (*han
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-func operations() []operation { return append(ledgerOperations(), telemetryOperations()...) }
+var backtesting = operation{method: post, path: "backtest", id: "backtest", run: (*handler).backtest, answer: web.Schema{"type": "object"},
+	query: "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
+	body:    logForm,
+	summary: "Replay a log through the rules in force, or others, as weir backtest --format json"}
+
+func operations() []operation {
+	return append(append(ledgerOperations(), backtesting), telemetryOperations()...)
+}
 
 func ledgerOperations() []operation {
 	return []operation{
@@ -120,10 +127,6 @@ func ledgerOperations() []operation {
 			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
 		{method: get, path: "services", id: "listServices", run: (*handler).listServices, answer: Services{},
 			summary: "Show the services and routes of this server's gateway, with the health of addresses"},
-		{method: post, path: "backtest", id: "backtest", run: (*handler).backtest, answer: web.Schema{"type": "object"},
-			query: "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
-			body:    logForm,
-			summary: "Replay a log through the rules in force, or others, as weir backtest --format json"},
 		reloading,
 		{method: get, path: "openapi.json", id: "openapi", run: (*handler).openAPI,
 			answer: web.Schema{"type": "object"}, summary: "This document"},
