@@ -63,8 +63,9 @@ var reloading = operation{method: post, path: "reload", id: "reload", run: (*han
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-var backtesting = operation{method: post, path: "backtest", id: "backtest", run: (*handler).backtest, answer: web.Schema{"type": "object"},
-	query: "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
+var backtesting = operation{method: post, path: "backtest", id: "backtest", run: (*handler).backtest,
+	answer: web.Schema{"type": "object"},
+	query:  "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
 	body:    logForm,
 	summary: "Replay a log through the rules in force, or others, as weir backtest --format json"}
 
