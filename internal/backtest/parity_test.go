@@ -295,7 +295,7 @@ func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestTheSameRequestsAreRefusedWhileOthersLast is the same for limits that depend on when requests end.
 func TestTheSameRequestsAreRefusedWhileOthersLast(t *testing.T) {
 	t.Parallel()
-	log, list := heldLog(2000)
+	log, list := heldLog(1200)
 	c := configOf(t, concurrency, log,
 		accesslog.Options{Format: `nginx:$remote_addr $msec "$request" $status $request_time`})
 	decisions, err := backtest.Decisions(t.Context(), c)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -50,6 +51,9 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Also:     console.Operations(),
 		Services: v.upstreams.Services,
 		Routes:   v.upstreams.Routes,
+		Backtest: func(ctx context.Context, r *admin.Rehearsal) (any, error) {
+			return rehearse(ctx, v.engine.Setup, r)
+		},
 	}
 	if reader := v.engine.Telemetry(); reader != nil {
 		server.Telemetry = reader

@@ -26,6 +26,7 @@ func examples(t *testing.T, command string) (list []string) {
 		t.Fatalf("the help of %s has no examples:\n%s", command, r.out)
 	}
 	text, _, _ = strings.Cut(text, "\nAvailable Commands:")
+	text, _, _ = strings.Cut(text, "\nFlags:")
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -70,7 +71,7 @@ func TestExamples(t *testing.T) {
 	write(t, dir, "login.rule", login("5/1m"))
 	tested := "rules: [{name: a, limit: 5/10s}]\ntests:\n  - {name: burst, requests: [{repeat: 6, expect: {passed: 5}}]}\n"
 	write(t, dir, "login.test.yaml", tested)
-	for _, folder := range []string{"tests", "old"} {
+	for _, folder := range []string{"tests", "old", "config"} {
 		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -80,6 +81,8 @@ func TestExamples(t *testing.T) {
 	access := `192.0.2.7 - - [20/Nov/2026:09:00:00 +0000] "POST /login HTTP/1.1" 200 512 "-" "curl/8"` + "\n"
 	write(t, dir, "access.log", access)
 	write(t, dir, "access.log.1", access)
+	write(t, dir, "config/ratelimit.yaml", "domain: site\ndescriptors: []\n")
+	write(t, dir, "nginx.conf", "http {}\n")
 	write(t, dir, "token", "0123456789abcdef")
 	write(t, dir, "audit.log", `{"at":"2026-11-22T17:00:00Z","node":"a","outcome":"refused","rule":"login"}`+"\n")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {

@@ -35,9 +35,9 @@ top of the rule file. The file - is the standard input.
 
 The exit code is 0 if everything was imported, 3 if something has no equal, and 2 if a file cannot
 be read, or has mistakes.`,
-		Example: `  weir import envoy ratelimit.yaml > weir.yaml
-  weir import --out weir.yaml envoy config/*.yaml
-  weir import --to redis weir weir.yaml`,
+		Example: `  weir import envoy config/ratelimit.yaml
+  weir import --out imported.yaml nginx nginx.conf
+  weir import --to redis weir imported.yaml`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",

@@ -108,7 +108,7 @@ func (r *Result) YAML() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(r.Rules.Rules) == 0 {
+	if len(r.Rules.Rules) == 0 && !strings.Contains("\n"+text, "\nrules: []\n") {
 		text = "rules: []\n" + strings.TrimPrefix(text, "{}\n")
 	}
 	var b strings.Builder

@@ -107,6 +107,15 @@ rules:
 	}
 }
 
+func TestNoRulesAreAFileToo(t *testing.T) {
+	t.Parallel()
+	_, yaml := imported(t, "nginx", "http {}")
+	again, same := imported(t, "weir", yaml)
+	if len(again.Rules.Rules) != 0 || strings.Count(same, "rules: []") != 1 {
+		t.Errorf("%s\n%s", yaml, same)
+	}
+}
+
 func TestHashesOfJSONAndProblems(t *testing.T) {
 	t.Parallel()
 	result, _ := imported(t, "redis-hash", `{

@@ -45,6 +45,9 @@ type Server struct {
 	Services func() []servermetrics.Service
 	Routes   func() []servermetrics.Route
 
+	// Backtest replays a log; its answer is the report, and its error is for the caller. nil: there are no backtests.
+	Backtest func(context.Context, *Rehearsal) (any, error)
+
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones
 
@@ -57,6 +60,8 @@ type handler struct {
 	mux      *http.ServeMux
 	document func() []byte
 	reports  reports
+
+	rehearsing sync.Mutex // held by a backtest
 }
 
 // New makes the handler of all paths below Prefix.

@@ -32,6 +32,12 @@ var (
 		"application/yaml": web.Schema{"type": "string"},
 		"application/json": web.Schema{"type": "object"},
 	}
+	logForm = map[string]any{"multipart/form-data": web.Schema{"type": "object", "required": []string{"log"},
+		"properties": web.Schema{
+			"rules": web.Schema{"type": "string", "description": "A rule file; the default is the rules in force."},
+			"log": web.Schema{"type": "string", "format": "binary",
+				"description": "An access log, which may be compressed with gzip or zstd. It is the last part."},
+		}}}
 	jsonBody = map[string]any{"application/json": NewException{}}
 )
 
@@ -57,7 +63,15 @@ var reloading = operation{method: post, path: "reload", id: "reload", run: (*han
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-func operations() []operation { return append(ledgerOperations(), telemetryOperations()...) }
+var backtesting = operation{method: post, path: "backtest", id: "backtest", run: (*handler).backtest,
+	answer: web.Schema{"type": "object"},
+	query:  "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
+	body:    logForm,
+	summary: "Replay a log through the rules in force, or others, as weir backtest --format json"}
+
+func operations() []operation {
+	return append(append(ledgerOperations(), backtesting), telemetryOperations()...)
+}
 
 func ledgerOperations() []operation {
 	return []operation{
@@ -154,10 +168,14 @@ var parameters = map[string]web.Parameter{
 		Schema: web.Schema{"type": "integer", "minimum": 1}},
 	"from": {Doc: "The beginning: a time of RFC 3339, or a duration before now, such as 15m. The default is an hour " +
 		"before the end."},
-	"until":   {Doc: "The end, as from. The default is now."},
-	"node":    {Doc: "Of this server alone."},
-	"outcome": {Doc: "passed, refused, denied or failed."},
-	"request": {Doc: "The ID of the request."},
+	"until":      {Doc: "The end, as from. The default is now."},
+	"node":       {Doc: "Of this server alone."},
+	"outcome":    {Doc: "passed, refused, denied or failed."},
+	"request":    {Doc: "The ID of the request."},
+	"log_format": {Doc: "The format of the log; the default is to detect it."},
+	"sweep":      {Doc: "Limits to try, such as login=5/1m..200/1m:12."},
+	"propose":    {Doc: "Propose limits for this rule, or for all."},
+	"good":       {Doc: "A condition that requests of legitimate clients meet, such as path=/login status<400."},
 	"most": {Doc: "The maximum number of entries of the answer.",
 		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
 	"rule":  {Doc: "The name of the rule; of diff: the body is this rule alone."},

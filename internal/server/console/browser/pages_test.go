@@ -23,6 +23,7 @@ var pages = []struct{ name, path, english, chinese string }{
 	{"rule", "/rules/login", "login", "login"},
 	{"key", "/key", "Key", "键"},
 	{"live", "/live", "Live", "实时"},
+	{"backtest", "/backtest", "Replay a log", "重放日志"},
 	{"health", "/health", "Health", "健康"},
 	{"changes", "/changes", "Changes", "变更"},
 }

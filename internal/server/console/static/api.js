@@ -26,17 +26,18 @@ async function problemOf(response) {
 }
 
 // send makes a request, and returns the document of its answer and its ETag; a Problem is thrown. body is an object,
-// sent as JSON, or a text, sent as YAML. etag is the revision that the user has read; '' means that the entry is new.
+// sent as JSON, a text, sent as YAML, or a form. etag is the revision that the user has read; '' means that the entry is new.
 export async function send(method, path, { query, body, etag, signal } = {}) {
 	const headers = {};
-	if (body !== undefined) headers['Content-Type'] = typeof body === 'string' ? 'application/yaml' : 'application/json';
+	const raw = typeof body === 'string' || body instanceof FormData;
+	if (body !== undefined && !(body instanceof FormData)) headers['Content-Type'] = typeof body === 'string' ? 'application/yaml' : 'application/json';
 	if (etag) headers['If-Match'] = etag;
 	if (etag === '') headers['If-None-Match'] = '*';
 	let response;
 	try {
 		response = await fetch(pathWith(path, query), {
 			method, headers, signal, credentials: 'same-origin',
-			body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
+			body: body === undefined || raw ? body : JSON.stringify(body),
 		});
 	} catch (error) {
 		if (error.name === 'AbortError') throw error;
