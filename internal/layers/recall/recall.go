@@ -86,10 +86,19 @@ type Store struct {
 	closed   atomic.Bool
 }
 
+// since is the time since now. It is read for each decision: time.Since by itself is compiled into the caller.
+func since(c clock.Clock) func() time.Duration {
+	start := c.Now()
+	if c.Driver != nil {
+		return func() time.Duration { return c.Since(start) }
+	}
+	return func() time.Duration { return time.Since(start) }
+}
+
 // New returns a layer over a store. Closing it closes the store.
 func New(next weir.Store, config Config) *Store {
-	if start := config.Driven.Now(); config.Clock == nil {
-		config.Clock = func() time.Duration { return config.Driven.Since(start) }
+	if config.Clock == nil {
+		config.Clock = since(config.Driven)
 	}
 	s := &Store{
 		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock,
