@@ -161,12 +161,19 @@ func (k *keys) peaks(good bool) (list []int64) {
 	return list
 }
 
-// bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten.
-func bars(peaks []int64, weight int64) (list []Bar) {
+// bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten. No bar has
+// peaks both of at most units and of more, so that those above a limit can be counted.
+func bars(peaks []int64, weight, units int64) (list []Bar) {
 	for _, peak := range peaks {
 		last := len(list) - 1
 		if last < 0 || peak > list[last].To {
 			from, to := barOf(peak)
+			switch {
+			case from <= units && peak > units:
+				from = units + 1
+			case peak <= units && to > units:
+				to = units
+			}
 			list = append(list, Bar{From: from, To: to})
 			last++
 		}

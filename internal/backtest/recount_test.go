@@ -161,6 +161,10 @@ func TestFiguresAreThoseOfASlowRecount(t *testing.T) {
 			}
 		}
 		for _, bar := range rule.Peaks {
+			if bar.From <= rule.Units && bar.To > rule.Units {
+				t.Errorf("rule %s: the bar of %d to %d has peaks on both sides of %d", rule.Name, bar.From, bar.To,
+					rule.Units)
+			}
 			keys := int64(0)
 			for n, count := range want {
 				if bar.From <= n && n <= bar.To {

@@ -85,7 +85,8 @@ type Rule struct {
 	Last    time.Time `json:"last,omitzero"`
 	Peak    Peak      `json:"peak"`   // the minute with the most refusals
 	Series  []int64   `json:"series"` // refusals by the steps of the report's timeline
-	// Peaks is how many keys had which largest number of units in a window of the limit, ascending.
+	// Peaks is how many keys had which largest number of units in a window of the limit, ascending. A bar ends at
+	// Units.
 	Peaks  []Bar  `json:"peaks"`
 	Window string `json:"window,omitempty"` // of Peaks
 	Units  int64  `json:"units,omitempty"`  // of the limit, in that window

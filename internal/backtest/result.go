@@ -101,8 +101,8 @@ func (s *stats) rule(i, length int, good bool) Rule {
 	if r.keys != nil {
 		limit := windowed(r.rule)
 		x.Keys = int64(len(r.keys.table.items)) * r.keys.table.weight()
-		x.Peaks = bars(r.keys.peaks(false), r.keys.table.weight())
 		x.Window, x.Units = (time.Duration(r.keys.window) * time.Microsecond).String(), unitsInWindow(limit)
+		x.Peaks = bars(r.keys.peaks(false), r.keys.table.weight(), x.Units)
 	}
 	return x
 }

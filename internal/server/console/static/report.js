@@ -179,8 +179,7 @@ function Detail({ report, rule, moved }) {
 
 function RuleReading({ rule }) {
 	const sum = (bars) => bars.reduce((keys, bar) => keys + bar.keys, 0);
-	const least = sum((rule.peaks ?? []).filter((bar) => bar.from >= rule.units)), most = sum((rule.peaks ?? []).filter((bar) => bar.to >= rule.units));
-	const over = least === most ? number(least) : `${number(least)}–${number(most)}`; // a bar may have the limit inside
+	const over = number(sum((rule.peaks ?? []).filter((bar) => bar.from > rule.units)));
 	const { good } = rule, count = stopped(rule);
 	return html`${rule.peaks?.length > 0 && rule.units > 0 && html`<p class="reading">${t('report.rule.over', { over, keys: number(rule.keys), units: number(rule.units), window: brief(rule.window) })}</p>`}
 		${count > 0 && html`<p>${t('report.rule.refused', { count: number(count), total: number(rule.requests), share: percent(refusedShare(rule)), clients: number(rule.clients_refused), first: dateTime(rule.first), last: dateTime(rule.last) })}

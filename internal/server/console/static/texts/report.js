@@ -41,7 +41,7 @@ export default {
 	'report.peak.value': ['{count}/min', '{count}/分'],
 	'report.first': ['First', '首次'],
 	'report.shadow': ['shadow: it refuses nothing; these are counts of what it would refuse', '影子规则：不拒绝任何请求，此处为假设启用时的计数'],
-	'report.rule.over': ['{over} of {keys} keys reached {units} within {window} at their peak.', '{keys} 个键中有 {over} 个的峰值在 {window} 内达到 {units}。'],
+	'report.rule.over': ['{over} of {keys} keys had more than {units} within {window} at their peak.', '{keys} 个键中有 {over} 个的峰值在 {window} 内超过 {units}。'],
 	'report.rule.refused': ['{count} of {total} requests refused ({share}), of {clients} clients, from {first} to {last}.', '{total} 个请求中拒绝 {count} 个（{share}），涉及 {clients} 个客户端，时间从 {first} 到 {last}。'],
 	'report.rule.failing': ['{share} of them failed anyway, with a status of 400 or above.', '其中 {share} 本来就失败了（状态码 400 以上）。'],
 	'report.rule.good': ['{count} of {total} good clients would be refused, in {requests} requests.', '{total} 个正常客户端中有 {count} 个会被拒绝，共 {requests} 个请求。'],
