@@ -28,7 +28,6 @@ type backtestFlags struct {
 	logFormat string
 	maps      []string
 	zone      string
-	window    time.Duration
 
 	from, to   string
 	since      time.Duration
