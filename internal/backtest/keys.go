@@ -161,8 +161,8 @@ func (k *keys) peaks(good bool) (list []int64) {
 	return list
 }
 
-// bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten. No bar has
-// peaks both of at most units and of more, so that those above a limit can be counted.
+// bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten. No bar
+// has peaks both of at most units and of more, so that those above a limit can be counted.
 func bars(peaks []int64, weight, units int64) (list []Bar) {
 	for _, peak := range peaks {
 		last := len(list) - 1

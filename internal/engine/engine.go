@@ -239,8 +239,18 @@ func (e *Engine) Close() (err error) {
 	if e.state != nil {
 		err = errors.Join(err, e.state.close())
 	}
-	if e.Counts != nil {
-		err = errors.Join(err, e.Counts.Close())
+	return errors.Join(err, e.closeStore())
+}
+
+// closeStore logs what an outage leaves behind: it is no failure of the shutdown, and never admits too much.
+func (e *Engine) closeStore() error {
+	if e.Counts == nil {
+		return nil
+	}
+	err := e.Counts.Close()
+	if errors.Is(err, weir.ErrUnavailable) {
+		e.Log.Warn("prefetched units were not given back and stay used, because the store is unavailable", "error", err)
+		return nil
 	}
 	return err
 }
