@@ -173,9 +173,18 @@ func TestSpreadMatters(t *testing.T) {
 	if report.Total.Refused != 6 || report.Log.SpreadMatters["even"] != -6 || report.Log.SpreadMatters["first"] != 0 {
 		t.Errorf("%+v %+v", report.Total, report.Log)
 	}
-	c.NoSpread = true
+	c.CompareSpread = 0
 	if report = run(t, c); report.Log.SpreadMatters != nil {
 		t.Errorf("%+v", report.Log)
+	}
+	// The comparison ends with the batch in which that many requests are decided: what comes after has no part in it.
+	c = config(t, fmt.Sprintf(loginRule, "sliding_log 2/250ms"), strings.Repeat(line, 10_000))
+	c.CompareSpread = 1
+	report = run(t, c)
+	log := &report.Log
+	if log.SpreadOf == 0 || log.SpreadOf >= 10_000 || log.SpreadMatters["first"] <= 0 ||
+		report.Total.Refused <= log.SpreadOf {
+		t.Errorf("%+v %+v", report.Total, log)
 	}
 }
 

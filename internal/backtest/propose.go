@@ -81,7 +81,7 @@ func (r *replay) propose(ctx context.Context, passes int) (list []Proposal, err 
 	}
 	if len(sweeps) > 0 {
 		config := *r.config
-		config.NoSpread, config.Against = true, nil
+		config.CompareSpread, config.Against = 0, nil
 		second, err := newReplay(&config, sweeps)
 		if err != nil {
 			return nil, err

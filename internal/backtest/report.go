@@ -32,7 +32,9 @@ type Log struct {
 	Resolution string    `json:"resolution"` // of the log's time, such as 1s
 	TimeIs     string    `json:"time_is"`    // start, end, start or end (it is not known which), or mixed
 	Spread     string    `json:"spread"`
-	// SpreadMatters is by how many refusals the other ways to spread requests within the log's resolution differ.
+	// SpreadMatters is by how many refusals the other ways to spread requests within the log's resolution differ, in
+	// the first SpreadOf requests.
+	SpreadOf      int64            `json:"spread_of,omitempty"`
 	SpreadMatters map[string]int64 `json:"spread_matters,omitempty"`
 	Refused       int64            `json:"refused"` // requests that the log says were answered 429 or 503
 }

@@ -52,7 +52,8 @@ type replay struct {
 	reader *reader
 	files  []accesslog.File
 
-	spreads []*other // the other ways to spread
+	spreads []*other // the other ways to spread, for the first Config.CompareSpread requests
+	spread  Count    // of those requests
 	against *comparison
 	sweeps  []*sweep
 	others  []*other // all lanes beside main
@@ -126,7 +127,7 @@ func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 // compareSpreads adds lanes for the other ways to spread, which differ if the log's time is coarse.
 func (r *replay) compareSpreads(files []accesslog.File) error {
 	coarse := func(f accesslog.File) bool { return f.Resolution > time.Millisecond }
-	if r.config.NoSpread || !slices.ContainsFunc(files, coarse) {
+	if r.config.CompareSpread == 0 || !slices.ContainsFunc(files, coarse) {
 		return nil
 	}
 	for s := range Spread(spreads) {
@@ -141,6 +142,12 @@ func (r *replay) compareSpreads(files []accesslog.File) error {
 		r.spreads, r.others = append(r.spreads, o), append(r.others, o)
 	}
 	return nil
+}
+
+// endSpreads ends the comparison of ways to spread.
+func (r *replay) endSpreads() {
+	r.spread = r.stats.total
+	r.others = slices.DeleteFunc(r.others, func(o *other) bool { return slices.Contains(r.spreads, o) })
 }
 
 // run reads the log on a goroutine of its own while the requests before are decided.
@@ -199,6 +206,9 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 func (r *replay) decide(ctx context.Context, events []event) error {
 	for len(r.hits) < len(events) {
 		r.hits, r.results = append(r.hits, hits{}), append(r.results, passed)
+	}
+	if r.spread.Requests == 0 && len(r.spreads) > 0 && r.stats.total.Requests >= r.config.CompareSpread {
+		r.endSpreads()
 	}
 	for i := range events {
 		e := &events[i]

@@ -96,7 +96,7 @@ func (t *textReport) rules() {
 	t.table(rows)
 	for _, way := range Spreads {
 		if by, compared := t.Log.SpreadMatters[way]; compared && by != 0 {
-			t.line("with --spread %s: %+d refusals", way, by)
+			t.line("with --spread %s: %+d refusals in the first %s requests", way, by, grouped(t.Log.SpreadOf))
 		}
 	}
 }

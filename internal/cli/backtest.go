@@ -23,6 +23,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
+// compareSpread is how many requests the ways to spread are compared by: a replay of a long log takes hardly longer.
+const compareSpread = 1 << 18
+
 // A backtestFlags are the flags of backtest.
 type backtestFlags struct {
 	logFormat string
@@ -179,7 +182,10 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 	}
 	warnLeftOut(s, setup.Set.LeftOut(), true)
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
-		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top, NoSpread: f.noCompare}
+		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top}
+	if !f.noCompare {
+		c.CompareSpread = compareSpread
+	}
 	if c.Open, err = f.open(s, args[1:]); err != nil {
 		return nil, err
 	}

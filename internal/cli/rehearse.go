@@ -30,7 +30,7 @@ const (
 // rehearse runs a backtest for the admin API.
 func rehearse(ctx context.Context, s *engine.Setup, r *admin.Rehearsal) (*backtest.Report, error) {
 	c := &backtest.Config{Name: "rules in force", File: r.File, Set: r.Set, Clients: s.Clients, Form: s.Form,
-		AnyMethod: s.AnyMethod, Geo: s.Located, MaxKeys: rehearsedKeys, Top: rehearsedTop, NoSpread: true,
+		AnyMethod: s.AnyMethod, Geo: s.Located, MaxKeys: rehearsedKeys, Top: rehearsedTop,
 		FalsePositives: 0.001}
 	if r.Against != nil {
 		c.Name, c.AgainstName, c.Against = "candidate rules", "rules in force", r.Against

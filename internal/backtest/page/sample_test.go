@@ -17,7 +17,7 @@ func sample(rules int) *backtest.Report {
 		Log: backtest.Log{Files: []backtest.File{{Name: "access.log", Format: "combined", Lines: 1_204_331, Unread: 12,
 			Examples: []backtest.Unread{{Line: 17, Text: "GET / HTTP/1.1", Why: "the line has no time"}}}},
 			Lines: 1_204_331, Unread: 12, Dropped: 40, Requests: 1_204_279, Clients: 18_220, From: start, To: start.Add(24 * time.Hour),
-			Resolution: "1s", TimeIs: "end", Spread: "even", SpreadMatters: map[string]int64{"first": 120, "last": -80}, Refused: 301},
+			Resolution: "1s", TimeIs: "end", Spread: "even", SpreadOf: 262144, SpreadMatters: map[string]int64{"first": 120, "last": -80}, Refused: 301},
 		Total:    backtest.Count{Requests: 1_204_279, Refused: 41_201, Denied: 55, Clients: 18_220, ClientsRefused: 214},
 		Limits:   []string{"The log's time is when a request ended.", "Its resolution is 1s: requests within it are spread evenly."},
 		Timeline: backtest.Timeline{Start: start, Step: "5m0s"},

@@ -293,7 +293,7 @@ function Facts({ report }) {
 		['report.log.lines', number(log.lines)], ['report.log.unread', number(log.unread)], ['report.log.dropped', number(log.dropped)],
 		['report.log.requests', number(log.requests)], ['report.log.clients', number(log.clients)],
 		['report.log.refused', number(log.refused)], ['report.log.time', t('report.log.time.' + (['start', 'end'].includes(log.time_is) ? log.time_is : 'mixed'))],
-		['report.log.resolution', log.resolution], ['report.log.spread', log.spread + (matters && ` (${t('report.log.otherwise')} ${matters})`)],
+		['report.log.resolution', log.resolution], ['report.log.spread', log.spread + (matters && ` (${t('report.log.otherwise', { of: number(log.spread_of) })} ${matters})`)],
 	];
 	const examples = log.files?.flatMap((file) => (file.examples ?? []).map((one) => ({ ...one, file: file.name }))) ?? [];
 	return html`<${Panel} title=${t('report.log')}><dl class="pairs facts">${pairs.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>

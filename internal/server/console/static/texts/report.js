@@ -90,7 +90,7 @@ export default {
 	'report.log.time.mixed': ['start or the end, by file', '开始或结束，因文件而异'],
 	'report.log.resolution': ['Resolution of its time', '时间精度'],
 	'report.log.spread': ['Spread within it', '精度内的分布'],
-	'report.log.otherwise': ['refusals otherwise:', '其他分布下的拒绝数：'],
+	'report.log.otherwise': ['refusals otherwise, in the first {of}:', '其他分布下，前 {of} 个请求的拒绝数：'],
 	'report.files': ['Files', '文件'],
 	'report.file': ['File', '文件'],
 	'report.format': ['Format', '格式'],
