@@ -125,6 +125,22 @@ func (g *Gate) Release(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
+// Hold returns the receipt without the leases of rules with hold_until: done, for Release: these leases end with their
+// time-to-live. It is for a request whose end was not seen, so that its work may go on.
+func (g *Gate) Hold(receipt Receipt) (rest Receipt) {
+	var last *rules.Rule
+	for _, c := range receipt {
+		switch {
+		case c.Claim.Lease == "" || c.Rule == nil || !c.Rule.HoldUntilDone():
+			rest = append(rest, c)
+		case c.Rule != last:
+			g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: Held})
+			last = c.Rule
+		}
+	}
+	return rest
+}
+
 // Renew extends the leases by another time-to-live. The error is weir.ErrLeaseGone if a lease has ended: stop
 // the work.
 func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {

@@ -21,7 +21,7 @@ func (r *Response) counts(rule *rules.Rule) bool {
 	return r.Status == 0 || rule.Counts(r.Status, r.Header)
 }
 
-// A Counting is how the reservation of one rule with count_if ended.
+// A Counting is how the reservation of one rule with count_if ended, or the lease of one with hold_until: done.
 type Counting struct {
 	Rule   *rules.Rule
 	Key    string // as Rule.AppendKey makes it, after "shadow " if the rule is a shadow rule
@@ -38,11 +38,12 @@ const (
 	NoResponse                    // kept too
 	Returned                      // the response does not count
 	Lost                          // it does not count, and the store did not take the units back: they stay charged
+	Held                          // no response was seen: the lease is held to its time-to-live
 )
 
 // String is the result in metrics.
 func (r CountResult) String() string {
-	return [...]string{"kept", "no_response", "given_back", "lost"}[r]
+	return [...]string{"kept", "no_response", "given_back", "lost", "held"}[r]
 }
 
 // WithCountObserver calls observe with the end of each reservation of a rule with count_if. It runs on the goroutine of

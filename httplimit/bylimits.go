@@ -108,7 +108,7 @@ func (d *byLimiter) settle(
 	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(Outcome, error),
 ) {
 	outcome := Unreleased
-	if d.after != nil && s.ran {
+	if d.after != nil && s.ran && !s.unfinished {
 		outcome = Unsettled
 		actual, err := s.cost(d.after)
 		if err != nil {

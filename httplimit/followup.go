@@ -39,6 +39,8 @@ type served struct {
 	returned bool // the handler did not panic
 	meter    *meter
 
+	unfinished bool // see Unfinished
+
 	computed bool // cost was called
 	units    int64
 	err      error
@@ -61,7 +63,8 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http.Handler) {
 	r := p.request
 	notify := func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }
-	s := &served{request: r, header: w.Header(), meter: &meter{bodiless: r.Method == http.MethodHead}}
+	s := &served{request: r, header: w.Header()}
+	s.meter = &meter{bodiless: r.Method == http.MethodHead, served: s}
 	client := r.Context()
 	after := context.WithoutCancel(client)
 	defer func() {
@@ -74,7 +77,7 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	if p.followUp.detached > 0 {
 		detached, end := detach(client, p.followUp.detached)
 		defer end()
-		r, w = r.WithContext(detached), &detachedWriter{ResponseWriter: w, client: client}
+		r, w = r.WithContext(detached), &detachedWriter{ResponseWriter: w, client: client, served: s}
 	}
 	if p.followUp.keep != nil { // leases
 		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
@@ -104,10 +107,41 @@ func (s *served) finish(needed bool) {
 	}
 }
 
-// response is the response for rules with count_if. If the client left before, there was none: the handler may have
-// been interrupted, and its status would be another.
+// Unfinished says that the response about to be written is not that of the service: the service got the request, and
+// its response was not seen, as after a timeout or a connection that broke. A rule with count_if then counts the
+// request, cost.settle leaves its cost, and hold_until: done holds its lease to the time-to-live: the service may have
+// done the work, and a client can cause such a failure. A reverse proxy calls it in its ErrorHandler, and when it
+// aborts a response, unless the request was surely not sent. w is the ResponseWriter that the handler got, or one
+// that wraps it with an Unwrap method; without rules that need to know, nothing happens.
+func Unfinished(w http.ResponseWriter) {
+	for w != nil {
+		if s := servedBy(w); s != nil {
+			s.unfinished = true
+			return
+		}
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+// servedBy is what a writer of this package records, or nil.
+func servedBy(w http.ResponseWriter) *served {
+	switch w := w.(type) {
+	case *meter:
+		return w.served
+	case *detachedWriter:
+		return w.served
+	}
+	return nil
+}
+
+// response is the response for rules with count_if. There is none if the client left before or the request's time
+// ended: the handler may have been interrupted, and its status would be another.
 func (s *served) response() gate.Response {
-	if errors.Is(s.request.Context().Err(), context.Canceled) {
+	if s.unfinished || s.request.Context().Err() != nil {
 		return gate.Response{}
 	}
 	return gate.Response{Status: s.meter.status, Header: s.header}
@@ -131,6 +165,7 @@ func detach(client context.Context, more time.Duration) (detached context.Contex
 type detachedWriter struct {
 	http.ResponseWriter
 	client context.Context
+	served *served
 }
 
 // Write implements http.ResponseWriter.
@@ -189,12 +224,16 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		}
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
-		if s.ran && actual != nil {
+		if s.ran && !s.unfinished && actual != nil {
 			if err := settle(ctx, g, rest, s, actual); err != nil {
 				notify(Unsettled, err)
 			}
 		}
-		if err := g.Release(ctx, receipt); err != nil {
+		held := receipt
+		if s.unfinished {
+			held = g.Hold(receipt)
+		}
+		if err := g.Release(ctx, held); err != nil {
 			notify(Unreleased, err)
 		}
 	}

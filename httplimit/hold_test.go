@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -107,3 +108,41 @@ func TestDisconnectReleasesConcurrencyByDefault(t *testing.T) {
 		}
 	}
 }
+
+// TestUnfinishedNeedsNoRules: a program's proxy may call it for each of its responses.
+func TestUnfinishedNeedsNoRules(t *testing.T) {
+	httplimit.Unfinished(nil)
+	httplimit.Unfinished(httptest.NewRecorder())
+}
+
+// TestUnfinishedRequestsStayCharged: the cost that rules would settle, the count, and the lease stay.
+func TestUnfinishedRequestsStayCharged(t *testing.T) {
+	for rule, wrapped := range map[string]bool{
+		"{name: c, cost: {default: 10, settle: bytes}, limit: 10/1h}":         false,
+		"{name: c, count_if: {status: [401]}, limit: sliding_log 1/1h}":       true,
+		"{name: c, limit: concurrency 1 ttl 1h, hold_until: done}":            true,
+		"{name: c, limit: [concurrency 1 ttl 1h, 9/1h], hold_until: done}":    false,
+		"{name: c, count_if: {header: {X-A: [b]}}, limit: fixed_window 1/1h}": false,
+	} {
+		handler := byRules(t, memstore.New(), " - "+rule)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if wrapped {
+				w = &wrapper{w}
+			}
+			httplimit.Unfinished(w)
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}))
+		for _, want := range []int{504, 429, 429} {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			if w.Code != want {
+				t.Errorf("%s: %d, want %d", rule, w.Code, want)
+			}
+		}
+	}
+}
+
+// A wrapper is a middleware's ResponseWriter.
+type wrapper struct{ http.ResponseWriter }
+
+// Unwrap supports http.ResponseController.
+func (w *wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -11,7 +11,8 @@ import (
 // cost after the response or count_if needs it. Writes to a hijacked connection are not seen.
 type meter struct {
 	http.ResponseWriter
-	bodiless bool   // HEAD: the body is not sent
+	bodiless bool // HEAD: the body is not sent
+	served   *served
 	head     func() // called once, before the head of the final response is sent; nil: not needed
 	status   int
 	bytes    int64

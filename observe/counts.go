@@ -158,6 +158,12 @@ var ruleCountings = prometheus.NewDesc("weir_count_if_total",
 		"that passed and are missing here are under way, or came by a front end without responses.",
 	[]string{"rule", "result"}, nil)
 
+var ruleUnfinished = prometheus.NewDesc("weir_unfinished_total",
+	"Requests of rules with count_if or hold_until: done that were sent to the service, and whose response was not seen: "+
+		"the client left or broke off its body, a timeout passed, or the connection broke. They stay counted, and hold "+
+		"their leases.",
+	[]string{"rule"}, nil)
+
 var ruleLimits = prometheus.NewDesc("weir_limit",
 	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
 	[]string{"rule", "limit"}, nil)
@@ -183,6 +189,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleBans
 	descriptions <- ruleRivals
 	descriptions <- ruleCountings
+	descriptions <- ruleUnfinished
 	descriptions <- ruleInfo
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
@@ -210,6 +217,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		case own:
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
 			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil, rule.HasCountIf())
+			t.collectUnfinished(to, rule.Name(), rule.HasCountIf() || rule.HoldUntilDone())
 			collectLimits(to, rule)
 		case together:
 			rest.Add(&t.Rule)
@@ -221,6 +229,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	rest.collectMore(to, other, rest.N[tally.Bans].Load() > 0, rest.any(tally.Compared), rest.any(tally.Counted))
+	rest.collectUnfinished(to, other, rest.unfinished() > 0)
 	m.collectVerdicts(to)
 	m.collectStore(to)
 }
@@ -312,6 +321,17 @@ func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, 
 	for result := gate.Kept; byResponse && result <= gate.Lost; result++ {
 		to <- counter(ruleCountings, t.N[tally.Counted+int(result)].Load(), name, result.String())
 	}
+}
+
+// collectUnfinished exports the requests whose response was not seen.
+func (t *counted) collectUnfinished(to chan<- prometheus.Metric, name string, matters bool) {
+	if matters {
+		to <- counter(ruleUnfinished, t.unfinished(), name)
+	}
+}
+
+func (t *counted) unfinished() uint64 {
+	return t.N[tally.Counted+int(gate.NoResponse)].Load() + t.N[tally.Counted+int(gate.Held)].Load()
 }
 
 // any reports whether one of the four counts from an index on is above 0.

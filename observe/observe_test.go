@@ -363,3 +363,31 @@ func TestCandidatesAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestUnfinishedRequestsAreCounted: by rule, once for several leases of a rule.
+func TestUnfinishedRequestsAreCounted(t *testing.T) {
+	m := observe.New("v")
+	set := gatetest.Rules(t, `rules:
+  - {name: held, limit: [concurrency 5 ttl 1h, concurrency 9 ttl 1h], hold_until: done}
+  - {name: released, limit: concurrency 5 ttl 1h}
+  - {name: counted, count_if: {status: [401]}, limit: sliding_log 9/1h}
+`)
+	g := gatetest.Of(t, memstore.New(), set, gate.WithObserver(m.Verdict), gate.WithCountObserver(m.Counting))
+	m.Rules(set, time.Unix(1, 0))
+	var v gate.Verdict
+	if err := g.Decide(t.Context(), from("192.0.2.1", "/"), gate.Once, &v); err != nil {
+		t.Fatal(err)
+	}
+	receipt := v.Receipt()
+	rest, err := g.Respond(t.Context(), receipt, gate.Response{})
+	if err != nil || len(rest) != len(receipt) {
+		t.Fatalf("%d of %d charges are left, %v", len(rest), len(receipt), err)
+	}
+	if left := g.Hold(receipt); len(left) != 2 {
+		t.Errorf("%d charges are left to release, want the lease of one rule and the count of another", len(left))
+	}
+	says(t, m, `weir_unfinished_total{rule="held"} 1`, `weir_unfinished_total{rule="counted"} 1`)
+	if text := expose(t, m); strings.Contains(text, `weir_unfinished_total{rule="released"}`) {
+		t.Error("a rule that needs no response counts unfinished requests")
+	}
+}

@@ -16,8 +16,8 @@ const (
 	Bans     = Outcomes     // bans placed; not an outcome
 	Degraded = Bans + 1     // decided by on_store_error; also in an outcome
 	Compared = Degraded + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
-	Counted  = Compared + 4 // the ends of reservations by count_if, in the order of gate.CountResult
-	size     = Counted + 4
+	Counted  = Compared + 4 // the ends of reservations by count_if and of leases, in the order of gate.CountResult
+	size     = Counted + 5
 )
 
 // Counts are the counts of a rule at one time.

@@ -28,6 +28,9 @@ var errTotal = errors.New("the request took longer than timeout.total of its ser
 // fail responds in place of the upstream.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
+	if not := (*notConnected)(nil); !errors.As(err, &not) && !errors.Is(err, errTooMany) {
+		httplimit.Unfinished(w) // the service may have done the work
+	}
 	g.report.failed(ServiceOf(r), r.Method, status, err)
 	if status == statusClientGone {
 		w.WriteHeader(status)

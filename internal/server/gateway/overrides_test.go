@@ -61,3 +61,20 @@ func TestIdentityTrailersAreDropped(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionOfTheConsoleIsNotForwarded: browsers send cookies to all ports of a host.
+func TestSessionOfTheConsoleIsNotForwarded(t *testing.T) {
+	up := open(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%q", r.Header["Cookie"]) })
+	server := front(t, newGateway(t, up.URL, unlimited))
+	for sent, want := range map[string]string{
+		"Cookie: weir_session=x":                                    `[]`,
+		"Cookie: a=1; weir_session=x; b=2":                          `["a=1; b=2"]`,
+		"Cookie: a=1;weir_session=x":                                `["a=1"]`,
+		"Cookie: weir_session = x;b=2\r\nCookie: weir_session":      `["b=2"]`,
+		"Cookie: a=weir_session; weir_session2=1; Weir_session=2;;": `["a=weir_session; weir_session2=1; Weir_session=2;;"]`,
+	} {
+		if _, got := raw(t, server, "GET /v1/admin/x HTTP/1.1\r\nHost: a\r\n"+sent+"\r\n\r\n"); got != want {
+			t.Errorf("%s: the service gets %s, want %s", sent, got, want)
+		}
+	}
+}

@@ -17,7 +17,8 @@
 //     after: with "Connection: X-Api-Key" a client would be counted by a key that the upstream
 //     never receives;
 //   - fields that override the path or the method are dropped, unless [Config] forwards them;
-//   - the Host is the client's, unless [Config] says otherwise.
+//   - the Host is the client's, unless [Config] says otherwise;
+//   - the cookie of weir's console is dropped: browsers send it to all ports of a host.
 //
 // CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server: none is forwarded.
 // An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
@@ -47,6 +48,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -228,13 +231,18 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		if total := p.route.service.spec.Total; total > 0 {
 			ctx, cancel := context.WithCancelCause(r.Context())
 			defer cancel(nil)
-			p.timer = time.AfterFunc(total, func() { cancel(errTotal) })
+			p.timer = time.AfterFunc(total, func() {
+				cancel(errTotal)
+				// The transport closes the body before it returns, which waits for a read: a client that sends
+				// nothing more would prolong the time.
+				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+			})
 			defer p.timer.Stop()
 			r = r.WithContext(ctx)
 		}
 	}
 	if r.ContentLength == 0 {
-		g.reverse.ServeHTTP(answer, r)
+		g.proxy(answer, r)
 		return
 	}
 	if r.ProtoMajor == 1 {
@@ -256,7 +264,19 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		defer answer.endUpload(r) // also when ReverseProxy panics to abort a broken response
 	}
-	g.reverse.ServeHTTP(answer, r)
+	g.proxy(answer, r)
+}
+
+// proxy forwards a request. ReverseProxy panics when a response breaks off.
+func (g *gateway) proxy(w *response, r *http.Request) {
+	ended := false
+	defer func() {
+		if !ended {
+			httplimit.Unfinished(w)
+		}
+	}()
+	g.reverse.ServeHTTP(w, r)
+	ended = true
 }
 
 // opened ends the time of timeout.total for a WebSocket that is open.
@@ -281,6 +301,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 			p.Out.Host = g.upstream.Host
 		}
 	}
+	web.DropSession(p.Out.Header)
 	// The same map: net/http fills it in at the end of the body.
 	p.Out.Trailer = p.In.Trailer
 	if up := p.Out.Header["Upgrade"]; up != nil && !strings.EqualFold(up[0], "websocket") {

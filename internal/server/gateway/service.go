@@ -109,14 +109,7 @@ func (s *service) failed(m *member, err error, log *slog.Logger) {
 // newServiceTransport makes the connections of a service: those of NewTransport, with its timeouts and its TLS.
 func newServiceTransport(spec *rules.Service, log *slog.Logger) (*http.Transport, error) {
 	t := NewTransport(&spec.Addresses[0].URL)
-	dialer := &net.Dialer{Timeout: spec.Connect, KeepAlive: 15 * time.Second}
-	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, &notConnected{err}
-		}
-		return conn, nil
-	}
+	t.DialContext = connects(&net.Dialer{Timeout: spec.Connect, KeepAlive: 15 * time.Second})
 	t.ResponseHeaderTimeout = spec.Header
 	if spec.Addresses[0].URL.Scheme != "https" {
 		return t, nil

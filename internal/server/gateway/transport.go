@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,7 +23,7 @@ import (
 func NewTransport(upstream *url.URL) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	t := &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext:            connects(dialer),
 		TLSHandshakeTimeout:    5 * time.Second,
 		MaxIdleConnsPerHost:    512,
 		IdleConnTimeout:        time.Minute,
@@ -38,6 +39,17 @@ func NewTransport(upstream *url.URL) *http.Transport {
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)
 	return t
+}
+
+// connects returns a DialContext whose errors are notConnected.
+func connects(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, &notConnected{err}
+		}
+		return conn, nil
+	}
 }
 
 // bufferSize is that of the buffers that ReverseProxy would allocate for each response.

@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,6 +37,30 @@ func (s *session) id() [sessionID]byte { return [sessionID]byte(s[:]) }
 
 func (s *session) ends() time.Time {
 	return time.Unix(int64(binary.BigEndian.Uint64(s[sessionID:])), 0)
+}
+
+// DropSession removes the cookie of sessions from header fields. A browser sends it to every port of a host, so a
+// gateway that forwarded it would hand an operator's session to the service.
+func DropSession(h http.Header) {
+	lines := h["Cookie"]
+	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, sessionCookie) }) {
+		return
+	}
+	var kept []string
+	for _, line := range lines {
+		pairs := slices.DeleteFunc(strings.Split(line, ";"), isSession)
+		if rest := strings.TrimSpace(strings.Join(pairs, ";")); rest != "" {
+			kept = append(kept, rest)
+		}
+	}
+	if h["Cookie"] = kept; kept == nil {
+		delete(h, "Cookie")
+	}
+}
+
+func isSession(pair string) bool {
+	name, _, _ := strings.Cut(pair, "=")
+	return strings.TrimSpace(name) == sessionCookie
 }
 
 // code is that of a session for the token with this hash.
