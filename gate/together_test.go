@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -460,5 +462,57 @@ func TestSpentIsChargedToShadowRules(t *testing.T) {
 	together(t, g, part(described{}, 6, gate.GivenBack))
 	if v := together(t, g, part(described{}, 1, gate.Decided))[0].Verdict; v.Len() != 1 || v.At(0).Granted != 1 {
 		t.Errorf("%d checks after 6 were given back", v.Len())
+	}
+}
+
+// TestDescriptorsTogetherOnAFullStore: calls of 2 to 32 descriptors of one rule are all answered while the store fills,
+// be it the gate's own or the local one of an outage.
+func TestDescriptorsTogetherOnAFullStore(t *testing.T) {
+	const text = `rules: [{name: r, match: {descriptor: {a: "*"}}, key: [descriptor.a], limit: 10/1s}]`
+	set, err := rules.Load("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, store := range map[string]weir.Store{"own": nil, "local": down{memstore.New()}} {
+		full := memstore.New(memstore.WithMaxKeys(100))
+		if store == nil {
+			store = full
+		}
+		g, err := gate.New(store, set, gate.WithLocal(full))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for caller := range 4 {
+			callers.Go(func() { fill(t, g, caller) })
+		}
+		done := make(chan struct{})
+		go func() { callers.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(2 * time.Minute):
+			t.Fatalf("%s: calls get no answer; %+v", name, full.Stats())
+		}
+		if full.Stats().Overflow == 0 {
+			t.Errorf("%s: the store never was full: %+v", name, full.Stats())
+		}
+	}
+}
+
+// fill asks about new keys, several in a call.
+func fill(t *testing.T, g *gate.Gate, caller int) {
+	random := rand.New(rand.NewPCG(uint64(caller), 11))
+	for call := range 1500 {
+		n := 2
+		if random.IntN(20) == 0 {
+			n = 1 + random.IntN(weir.MaxClaims)
+		}
+		questions := make([]gate.Question, n)
+		for i := range questions {
+			questions[i] = part(described{"a": fmt.Sprint(caller, "-", call, "-", i)}, 1, gate.Decided)
+		}
+		if err := g.DecideTogether(t.Context(), questions); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -175,21 +175,7 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	}
 	var t transaction
 	t.start(s, claims)
-	if granted, ok := t.refuse(times, decisions); ok {
-		return granted, nil
-	}
-	defer t.unlock()
-	if err := t.lock(); err != nil {
-		return 0, err
-	}
-	granted := t.fit(times)
-	if granted > 0 {
-		if err := t.charge(granted); err != nil {
-			return 0, err
-		}
-	}
-	t.decide(decisions)
-	return granted, nil
+	return t.run(times, decisions)
 }
 
 func one(granted bool) int64 {

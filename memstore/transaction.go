@@ -29,6 +29,7 @@ type place struct {
 	seq     uint32
 	held    *large // locked
 	state   state
+	limit   *weir.Limit // whose numbers the state is read under
 }
 
 // start finds what the claims are decided on.
@@ -40,6 +41,7 @@ func (t *transaction) start(s *Store, claims []weir.Claim) {
 			t.overflow(i)
 		}
 	}
+	t.pair()
 }
 
 // startRefund finds the entries that the claims were taken from at an instant: the overflow key if the store was full
@@ -92,11 +94,45 @@ func (t *transaction) share(i int) {
 	p := t.place(i)
 	p.id, p.shared = t.store.overflowID(t.claims[i].Limit), true
 	t.findAgain(i)
-	for j := range i {
-		if t.place(j).shared && t.place(j).twin == 0 && t.claims[j].Limit.SameState(t.claims[i].Limit) {
-			p.twin = j + 1
+}
+
+// pair finds the claims on one overflow key: only the first of them locks it. Claims come to share in any order, so
+// this is done when it is known which do: before a read, and again when room was made.
+func (t *transaction) pair() {
+	for i := range t.claims {
+		if p := t.place(i); p.shared {
+			p.twin = 1 + t.first(i)
 		}
 	}
+}
+
+// first is the first claim on the overflow key of claim i; −1 if that is i.
+func (t *transaction) first(i int) int {
+	for j := range i {
+		if t.place(j).shared && t.claims[j].Limit.SameState(t.claims[i].Limit) {
+			return j
+		}
+	}
+	return -1
+}
+
+// run is Decide, once it is known what the claims are decided on.
+func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error) {
+	if granted, ok := t.refuse(times, decisions); ok {
+		return granted, nil
+	}
+	defer t.unlock()
+	if err := t.lock(); err != nil {
+		return 0, err
+	}
+	granted := t.fit(times)
+	if granted > 0 {
+		if err := t.charge(granted); err != nil {
+			return 0, err
+		}
+	}
+	t.decide(decisions)
+	return granted, nil
 }
 
 // refuse answers without a mutex if nothing is to change: a refusal, a peek, a cost of 0.
@@ -121,8 +157,8 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 // if it is being written: waiting for one lock while others are held could last for ever.
 func (t *transaction) read(i int) (ok bool) {
 	p, limit := t.place(i), t.claims[i].Limit
+	p.limit = limit
 	if p.twin != 0 {
-		p.state = t.place(t.root(i)).state
 		return true
 	}
 	if p.entry == nil {
@@ -184,6 +220,7 @@ func (t *transaction) lockShards() {
 		sh.mu.Lock()
 		t.store.reserve(sh, 2*len(t.claims)) // a new entry, and another one if its state needs another form
 	}
+	t.pair()
 	for i := range t.claims {
 		t.findAgain(i)
 		t.load(i)
@@ -208,8 +245,8 @@ func (t *transaction) makeRoom(i int) error {
 // load locks an entry and reads its state under the numbers of the claim.
 func (t *transaction) load(i int) {
 	p := t.place(i)
+	p.limit = t.claims[i].Limit
 	if p.twin != 0 {
-		p.state = t.place(t.root(i)).state
 		return
 	}
 	if p.entry == nil {
@@ -243,7 +280,7 @@ func (t *transaction) fit(times int64) int64 {
 		if t.place(i).shared {
 			c.Cost = t.shared(i)
 		}
-		times = min(times, fit(&c, t.place(i).state, times, t.now))
+		times = min(times, fit(&c, t.view(i), times, t.now))
 	}
 	return times
 }
@@ -266,6 +303,12 @@ func (t *transaction) root(i int) int {
 	return i
 }
 
+// view is the state of a claim's place under the claim's own numbers: those of a twin may differ.
+func (t *transaction) view(i int) state {
+	p := t.place(t.root(i))
+	return adopt(p.limit, t.claims[i].Limit, p.state, t.now)
+}
+
 // changes reports whether a grant would change anything: a lease is written even when it is only renewed.
 func (t *transaction) changes() bool {
 	for i := range t.claims {
@@ -279,7 +322,7 @@ func (t *transaction) changes() bool {
 // charge charges each claim its cost times over, or none of them: the error is ErrFull.
 func (t *transaction) charge(times int64) error {
 	for i := range t.claims {
-		if !t.claims[i].Renew && !t.store.spare(t.claims[i].Limit, t.place(i).state, t.now) {
+		if !t.claims[i].Renew && !t.store.spare(t.claims[i].Limit, t.view(i), t.now) {
 			return ErrFull
 		}
 	}
@@ -293,8 +336,7 @@ func (t *transaction) charge(times int64) error {
 			t.insert(p, c.Limit)
 		}
 		units := min(c.Cost*times, weir.MaxUnits)
-		t.write(p, c.Limit, charge(c, p.state, units, t.now))
-		t.place(i).state = p.state
+		t.write(p, c.Limit, charge(c, t.view(i), units, t.now))
 		if p.shared {
 			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now, units)
 		}
@@ -310,7 +352,7 @@ func (t *transaction) allHeld() bool {
 			continue
 		}
 		p := t.place(t.root(i))
-		if p.entry == nil || !live(c, p.state, t.now) {
+		if p.entry == nil || !live(c, t.view(i), t.now) {
 			return false
 		}
 	}
@@ -325,9 +367,8 @@ func (t *transaction) spendLeases() {
 			continue
 		}
 		p := t.place(t.root(i))
-		after, _ := refund(c, p.state, 0, t.now)
+		after, _ := refund(c, t.view(i), 0, t.now)
 		t.write(p, c.Limit, after)
-		t.place(i).state = p.state
 		if !p.shared {
 			t.store.shard(p.id.hash).entered(p.entry, t.now)
 		}
@@ -346,14 +387,13 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 		case c.Cost == 0 && c.Lease == "":
 			continue
 		}
-		before := p.state
+		before := t.view(i)
 		after, held := refund(c, before, takenAt, t.now)
 		ok = ok && held
 		if !isLarge(c.Limit) && after == before {
 			continue // not even its limit is written: what others' numbers say stands
 		}
 		t.write(p, c.Limit, after)
-		t.place(i).state = p.state
 		if !p.shared {
 			t.store.shard(p.id.hash).entered(p.entry, t.now)
 		}
@@ -394,13 +434,13 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 		sh.entered(p.entry, t.now)
 	}
 	after.until = 0
-	p.state = after
+	p.state, p.limit = after, limit
 	p.entry.write(after)
 }
 
 // decide describes each claim's state.
 func (t *transaction) decide(decisions []weir.Decision) {
 	for i := range decisions {
-		decide(&t.claims[i], t.place(i).state, t.now, &decisions[i])
+		decide(&t.claims[i], t.view(i), t.now, &decisions[i])
 	}
 }
