@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Sources of packages whose tests end differently.
@@ -47,9 +48,10 @@ func TestRace(t *testing.T) {
 // forgives nothing else.
 func TestFailedPackagesRunOnceMore(t *testing.T) {
 	t.Parallel()
-	unsteady := func(packages ...string) (lines string) {
+	day := func(days int) string { return time.Now().UTC().AddDate(0, 0, days).Format(time.DateOnly) }
+	unsteady := func(days int, packages ...string) (lines string) {
 		for _, name := range packages {
-			lines += "UNSTEADY, it failed and then passed, a fault to mend: tiny/" + name + " TestOnce TestOnce/of_two\n"
+			lines += day(days) + " tiny/" + name + " TestOnce\n"
 		}
 		return lines
 	}
@@ -57,17 +59,23 @@ func TestFailedPackagesRunOnceMore(t *testing.T) {
 		name  string
 		tests []string // of the packages a, b, and so on
 		flag  string
-		want  string // the last lines; empty if the run fails
+		known string // lines of earlier runs
+		want  string // the lines after it
 		again bool
 	}{
-		{"all pass", []string{good, good}, "-short", "", false},
-		{"one fails once", []string{good, once}, "-coverprofile=cover.out", unsteady("b"), true},
-		{"three fail once", []string{once, good, once, once}, "-short", unsteady("a", "c", "d"), true},
-		{"one fails twice", []string{always, once}, "-short", "fails", true},
-		{"four fail", []string{once, once, once, once}, "-short", "fails", false},
-		{"a panic beside it", []string{once, panics}, "-short", "fails", false},
-		{"a package that does not build", []string{once, builds}, "-short", "fails", false},
-		{"a data race", []string{once, races}, "-race", "fails", false},
+		{"all pass", []string{good, good}, "-short", "", "", false},
+		{"one fails once", []string{good, once}, "-coverprofile=cover.out", "", unsteady(14, "b"), true},
+		{"three fail once", []string{once, good, once, once}, "-short", "", unsteady(14, "a", "c", "d"), true},
+		{"one of a known day", []string{once, once}, "-short", unsteady(3, "a"), unsteady(3, "a") + unsteady(14, "b"), true},
+		{"on its last day", []string{once}, "-short", unsteady(1, "a"), unsteady(1, "a"), true},
+		{"after its day", []string{once}, "-short", unsteady(-2, "a"), "fails", false},
+		{"a steady one after the day of another", []string{once}, "-short", unsteady(-2, "b"),
+			unsteady(-2, "b") + unsteady(14, "a"), true},
+		{"one fails twice", []string{always, once}, "-short", "", "fails", true},
+		{"four fail", []string{once, once, once, once}, "-short", "", "fails", false},
+		{"a panic beside it", []string{once, panics}, "-short", "", "fails", false},
+		{"a package that does not build", []string{once, builds}, "-short", "", "fails", false},
+		{"a data race", []string{once, races}, "-race", "", "fails", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,6 +85,7 @@ func TestFailedPackagesRunOnceMore(t *testing.T) {
 				write(t, dir, string('a'+rune(i))+"/p.go", passes)
 				write(t, dir, string('a'+rune(i))+"/p_test.go", source)
 			}
+			write(t, dir, "unsteady", test.known)
 			out, err := runTests(dir, test.flag)
 			if (err != nil) != (test.want == "fails") {
 				t.Errorf("it ended with %v:\n%s", err, out)
@@ -84,9 +93,12 @@ func TestFailedPackagesRunOnceMore(t *testing.T) {
 			if again := strings.Contains(out, "==> once more"); again != test.again {
 				t.Errorf("failed packages ran once more: %v, want %v:\n%s", again, test.again, out)
 			}
-			told, _ := os.ReadFile(filepath.Join(dir, "unsteady.out"))
-			if test.want != "fails" && (!strings.HasSuffix(out, test.want) || string(told) != test.want) {
-				t.Errorf("the end is not %q; unsteady.out has %q:\n%s", test.want, told, out)
+			told, _ := os.ReadFile(filepath.Join(dir, "unsteady"))
+			if test.want != "fails" && string(told) != test.want {
+				t.Errorf("unsteady has %q, want %q:\n%s", told, test.want, out)
+			}
+			if named := strings.Contains(out, "UNSTEADY"); named != (test.again && test.want != "fails") {
+				t.Errorf("unsteady tests are named: %v:\n%s", named, out)
 			}
 			covered, _ := os.ReadFile(filepath.Join(dir, "cover.out"))
 			if strings.HasSuffix(test.flag, "cover.out") && strings.Count(string(covered), "p.go:3.16,3.28 1 1") != 2 {
@@ -103,7 +115,7 @@ func runTests(dir, flag string) (out string, err error) {
 	}
 	command := exec.Command(script, "go", "test", "-vet=off", flag)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "PACKAGES=./...", "UNSTEADY="+filepath.Join(dir, "unsteady.out"), "GOWORK=off")
+	command.Env = append(os.Environ(), "PACKAGES=./...", "UNSTEADY="+filepath.Join(dir, "unsteady"), "GOWORK=off")
 	text, err := command.CombinedOutput()
 	return string(text), err
 }
