@@ -107,11 +107,14 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 	for i := range a.Rules {
 		r := &a.Rules[i]
 		worst := ""
-		if r.WorstKey != nil {
+		switch {
+		case r.WorstKey != nil:
 			worst = printable(top.KeyText(r.WorstKey.Key))
+		case r.Unwatched:
+			worst = top.NotWatched
 		}
 		passed, refused := top.Requests(r)
-		row(w, r.Name, r.Mode, strings.Join(r.Limits, ", "), passed, refused,
+		row(w, r.Name+top.Incomplete(r), r.Mode, strings.Join(r.Limits, ", "), passed, refused,
 			top.Percent(refused, passed+refused), worst)
 	}
 	if a.More > 0 {
@@ -121,9 +124,12 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 
 func printRule(w io.Writer, r *telemetry.RuleReport) {
 	passed, refused := top.Requests(&r.RuleSummary)
-	fmt.Fprintf(w, "%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, r.Mode, strings.Join(r.Limits, ", "),
+	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, top.Incomplete(&r.RuleSummary), r.Mode, strings.Join(r.Limits, ", "),
 		refused, count(int(passed+refused), "request"), top.Percent(refused, passed+refused),
 		count(int(r.Distinct), "key"))
+	if r.Unwatched {
+		fmt.Fprintln(w, top.NotWatched)
+	}
 	row(w, "KEY", "PASSED", "REFUSED", "OF ALL REFUSED")
 	for i := range r.Top {
 		k := &r.Top[i]

@@ -147,7 +147,7 @@ func (e *Engine) topKeys(ctx context.Context) (list []alert.TopKey) {
 		return nil // of other nodes; the next reading is soon
 	}
 	for i := range o.Rules {
-		if key := o.Rules[i].WorstKey; key != nil {
+		if key := o.Rules[i].WorstKey; key != nil && o.Rules[i].Mode != string(rules.Shadow) {
 			list = append(list, alert.TopKey{Rule: o.Rules[i].Name, Key: key.Key, Refused: key.Refused,
 				Share: key.Share})
 		}

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,18 +45,52 @@ func TestBusyRulesAreWatched(t *testing.T) {
 			ask(i, 1+i)
 		}
 		record := n.Cut(n.clock)
-		if len(record.Rules) != mostRecords {
+		if len(record.Rules) != mostWatched+3 {
 			t.Fatalf("%d rules in a record", len(record.Rules))
-		}
-		other := record.Rules[0]
-		if other.Name != otherRules || other.Counts.requests() != 1+2+3+4 { // the least four of 259
-			t.Errorf("%s: %+v", other.Name, other.Counts)
 		}
 	}
 	for i := range mostWatched + 3 {
 		if got, want := n.Keys(fmt.Sprint("r", i)) != nil, i >= 3; got != want {
 			t.Errorf("rule %d is watched: %v", i, got)
 		}
+	}
+}
+
+// Each of ten thousand busy rules has its own counts in a record. Only those beyond MostRules are in one sum, the same in
+// each record.
+func TestCountsOfTenThousandRulesAreExact(t *testing.T) {
+	const many = 10_000
+	n := newNode(t, rulesOf(0, many), true)
+	var v gate.Verdict
+	for i := range many {
+		for range 1 + i%3 {
+			n.gate.Decide(t.Context(), &rules.Request{Service: fmt.Sprint("s", i), User: "a"}, gate.Once, &v)
+		}
+	}
+	record := n.Cut(n.clock)
+	if len(record.Rules) != many {
+		t.Fatalf("%d rules in a record", len(record.Rules))
+	}
+	for _, one := range record.Rules {
+		i, _ := strconv.Atoi(one.Name[1:])
+		if one.Counts != (Counts{Passed: uint64(1 + i%3)}) {
+			t.Fatalf("%s has %+v", one.Name, one.Counts)
+		}
+	}
+}
+
+func TestRulesBeyondTheMostAreInOneSum(t *testing.T) {
+	n := newNode(t, rulesOf(0, MostRules+2), true)
+	var v gate.Verdict
+	for _, i := range []int{0, MostRules - 1, MostRules, MostRules + 1} {
+		n.gate.Decide(t.Context(), &rules.Request{Service: fmt.Sprint("s", i), User: "a"}, gate.Once, &v)
+	}
+	got := ""
+	for _, r := range n.Cut(n.clock).Rules {
+		got += fmt.Sprintln(r.Name, r.Counts.Passed)
+	}
+	if want := fmt.Sprintln(OtherRules, 2) + fmt.Sprintln("r0", 1) + fmt.Sprintln(fmt.Sprint("r", MostRules-1), 1); got != want {
+		t.Errorf("%swant\n%s", got, want)
 	}
 }
 

@@ -9,10 +9,15 @@ import (
 )
 
 const (
-	mostTop     = 20   // keys of a RuleRecord by refused and by passed requests
-	leastShare  = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
-	mostRecords = 256  // rules of a Record; the counts of the others are in otherRules
-	otherRules  = "(other)"
+	mostTop    = 20   // keys of a RuleRecord by refused and by passed requests
+	leastShare = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
+)
+
+// MostRules are the rules of a set that have counts of their own in a Record: the first ones, so that it is the same
+// rules in each interval and on all nodes. The counts of the others are in OtherRules.
+const (
+	MostRules  = 16384
+	OtherRules = "(other)"
 )
 
 // counted is what was read of the counters of a rule.
@@ -32,7 +37,7 @@ func (r *Recorder) Cut(at time.Time) *Record {
 	total, took := r.total, r.took
 	rules := r.read()
 	record := &Record{At: since, Step: at.Sub(since), Total: countsOf(r.total.Minus(total)),
-		Took: r.took.Minus(took), Rules: bounded(rules)}
+		Took: r.took.Minus(took), Rules: r.records(rules)}
 	for i := range record.Rules {
 		record.Total.Bans += record.Rules[i].Counts.Bans
 	}
@@ -79,21 +84,26 @@ func (r *Recorder) read() map[string]tally.Counts {
 	return rules
 }
 
-// bounded are the records of the rules with the most requests, sorted by name, and of the sum of the others.
-func bounded(rules map[string]tally.Counts) (list []RuleRecord) {
-	for name, n := range rules {
-		list = append(list, RuleRecord{Name: name, Counts: countsOf(n), Compared: comparisonOf(n)})
+// records are the records of the rules, sorted by name.
+func (r *Recorder) records(rules map[string]tally.Counts) []RuleRecord {
+	folded := make(map[string]bool)
+	places := *r.watching.Load()
+	for i := MostRules; i < len(places); i++ {
+		folded[places[i].rule.Name()] = true
 	}
-	if len(list) > mostRecords {
-		slices.SortFunc(list, func(a, b RuleRecord) int {
-			return cmp.Or(cmp.Compare(b.Counts.requests(), a.Counts.requests()), cmp.Compare(a.Name, b.Name))
-		})
-		rest := RuleRecord{Name: otherRules}
-		for i := range list[mostRecords-1:] {
-			rest.Counts.Add(&list[mostRecords-1+i].Counts)
-			rest.Compared.Add(&list[mostRecords-1+i].Compared)
+	list := make([]RuleRecord, 0, len(rules))
+	rest := RuleRecord{Name: OtherRules}
+	for name, n := range rules {
+		one := RuleRecord{Name: name, Counts: countsOf(n), Compared: comparisonOf(n)}
+		if !folded[name] {
+			list = append(list, one)
+			continue
 		}
-		list = append(list[:mostRecords-1], rest)
+		rest.Counts.Add(&one.Counts)
+		rest.Compared.Add(&one.Compared)
+	}
+	if rest.Counts != (Counts{}) {
+		list = append(list, rest)
 	}
 	slices.SortFunc(list, func(a, b RuleRecord) int { return cmp.Compare(a.Name, b.Name) })
 	return list
@@ -167,6 +177,17 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 				Refused: uint64(e.refused)})
 		}
 	}
+}
+
+// Watched are the names of the rules whose keys are counted.
+func (r *Recorder) Watched() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make(map[string]bool, len(r.watched))
+	for _, w := range r.watched {
+		names[w.rule.Name()] = true
+	}
+	return names
 }
 
 // makeRoom ends the watch of the rule with the fewest requests in an interval, if a rule that is not watched had

@@ -60,6 +60,11 @@ type RuleSummary struct {
 	Series       []Point  `json:"series,omitempty"`
 	WorstKey     *KeyRate `json:"worst_key,omitempty"` // most refused
 	Removed      bool     `json:"removed,omitempty"`   // no longer in force
+	// Folded is set if Counts are not this rule's: they are in the row "(other)", with those of the other rules beyond
+	// the first MostRules.
+	Folded bool `json:"folded,omitempty"`
+	// Unwatched is set if the rule has keys and requests, and is not one of the busiest whose keys are counted.
+	Unwatched bool `json:"unwatched,omitempty"`
 }
 
 // A KeyRate is the estimated traffic of a key under a rule. Hidden is set if keys are redacted: then Key is a
@@ -69,7 +74,7 @@ type KeyRate struct {
 	Hidden  bool    `json:"hidden,omitempty"`
 	Passed  uint64  `json:"passed"`
 	Refused uint64  `json:"refused"`
-	Share   float64 `json:"share"` // of the rule's refused requests, 0 to 1
+	Share   float64 `json:"share"` // of the rule's refused requests, or of a shadow rule's would-be ones, 0 to 1
 }
 
 // A RuleReport is all that is known of one rule.

@@ -186,7 +186,7 @@ func scrolled(first, selected, fit, all int) int {
 }
 
 func (v *view) drawSummary(y int, r *telemetry.RuleSummary) {
-	name, worst := r.Name, ""
+	name, worst := r.Name+Incomplete(r), ""
 	if isShadow(r) {
 		name += " (shadow)"
 	}
@@ -195,6 +195,8 @@ func (v *view) drawSummary(y int, r *telemetry.RuleSummary) {
 	}
 	if r.WorstKey != nil && r.WorstKey.Refused > 0 {
 		worst = fmt.Sprintf("%.0f%% %s", 100*r.WorstKey.Share, KeyText(r.WorstKey.Key))
+	} else if r.Unwatched {
+		worst = NotWatched
 	}
 	limits := ""
 	if len(r.Limits) > 0 {

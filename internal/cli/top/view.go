@@ -201,6 +201,17 @@ func refused(r *telemetry.RuleSummary, c *telemetry.Counts) uint64 {
 	return c.Refused
 }
 
+// NotWatched is what stands for the keys of a rule that is not one of the busiest.
+const NotWatched = "keys not watched: 256 busier rules"
+
+// Incomplete is added to the name of a rule whose counts may be in those of other rules.
+func Incomplete(r *telemetry.RuleSummary) string {
+	if r.Folded {
+		return " (counts in (other))"
+	}
+	return ""
+}
+
 // Requests counts those that the rule passed and refused, or as a shadow rule would have.
 func Requests(r *telemetry.RuleSummary) (passed, refusals uint64) {
 	if isShadow(r) {

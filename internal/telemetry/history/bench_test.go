@@ -39,7 +39,7 @@ func busy(t testing.TB) *History {
 		h.shared.others[name] = &other{first: minuteOf(now) - 24*60, last: minuteOf(now), minutes: map[int64][]byte{}}
 	}
 	for minute := minuteOf(now) - 24*60; minute <= minuteOf(now); minute++ {
-		packed := pack(busyMinute(minute))
+		packed := pack(busyMinute(minute), keysPerSlice)
 		h.minutes[minute] = packed
 		for _, o := range h.shared.others {
 			o.minutes[minute] = packed

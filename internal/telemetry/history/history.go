@@ -37,6 +37,8 @@ type Recorder interface {
 	Sample(rule string) *telemetry.KeySample
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
 	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
+	// Watched are the names of the rules whose keys are counted.
+	Watched() map[string]bool
 }
 
 // A Register keeps notes by name, each for a limited time, in a store that several nodes share: see gate.Register.
@@ -70,9 +72,11 @@ type History struct {
 	files   *files  // nil: none
 
 	mu      sync.Mutex
-	fine    []*sum           // intervals of this node, the oldest first
+	fine    [][]byte         // packed intervals of this node, the oldest first
+	latest  *sum             // interval, which may not be over
 	current *sum             // this minute
 	minutes map[int64][]byte // packed minutes of this node, by the minutes since 1970
+	coarse  int64            // minutes before this one are in the first of each blockMinutes
 	blocks  blocks
 	pending []telemetry.Mark // since the last cut
 	unsaid  int              // bans beyond mostBans, since then
@@ -162,11 +166,15 @@ func (h *History) cut(now time.Time) {
 	}
 	h.pending, h.unsaid, h.cutAt = nil, 0, now
 	at := s.At.Truncate(interval)
-	if n := len(h.fine); n == 0 || h.fine[n-1].from.Before(at) {
-		h.fine = append(h.fine, newSum(at, interval, 0))
-		h.fine = h.fine[max(0, len(h.fine)-fineSteps):]
+	if h.latest != nil && h.latest.from.Before(at) {
+		h.fine = append(h.fine, pack(h.latest.slice(), keysPerFine))
+		h.fine = h.fine[max(0, len(h.fine)-fineSteps+1):]
+		h.latest = nil
 	}
-	h.fine[len(h.fine)-1].add(s)
+	if h.latest == nil {
+		h.latest = newSum(at, interval, 0)
+	}
+	h.latest.add(s)
 	h.addToMinute(s)
 }
 
@@ -175,7 +183,7 @@ func (h *History) addToMinute(s *slice) {
 	at := s.At.Truncate(time.Minute).UTC()
 	if h.current != nil && h.current.from.Before(at) {
 		done := minuteOf(h.current.from)
-		h.minutes[done] = pack(h.current.slice())
+		h.minutes[done] = pack(h.current.slice(), keysPerSlice)
 		if err := h.files.write(done, h.minutes[done]); err != nil {
 			h.failed("the history could not be written to a file", err)
 		}
@@ -185,6 +193,7 @@ func (h *History) addToMinute(s *slice) {
 				delete(h.minutes, minute)
 			}
 		}
+		h.thin()
 	}
 	if h.current == nil {
 		h.current = newSum(at, time.Minute, 0)
@@ -203,7 +212,7 @@ func (h *History) restore(s *slice) {
 		both.add(s)
 		s = both.slice()
 	}
-	h.minutes[minute] = pack(s)
+	h.minutes[minute] = pack(s, keysPerSlice)
 }
 
 // failed counts and logs a failure.
@@ -310,7 +319,7 @@ func (h *History) unshared() (list []packedMinute) {
 			list = append(list, packedMinute{minute, text})
 		}
 	}
-	return append(list, packedMinute{now, pack(h.current.slice())})
+	return append(list, packedMinute{now, pack(h.current.slice(), keysPerSlice)})
 }
 
 // Close records and writes what is left, and says to the other nodes that this one is gone.
@@ -332,7 +341,7 @@ func (h *History) Close() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.files.close(minuteOf(h.current.from), pack(h.current.slice()))
+	return h.files.close(minuteOf(h.current.from), pack(h.current.slice(), keysPerSlice))
 }
 
 // Writes is how many records were written to Redis.
@@ -345,11 +354,18 @@ func (h *History) Failures() int64 { return h.failures.Load() }
 func (h *History) Bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.shared.bytes()
+	n := h.shared.bytes() + bytesOf(h.fine)
 	for _, list := range []map[int64][]byte{h.minutes, h.blocks} {
 		for _, text := range list {
 			n += int64(len(text))
 		}
+	}
+	return n
+}
+
+func bytesOf(list [][]byte) (n int64) {
+	for _, text := range list {
+		n += int64(len(text))
 	}
 	return n
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,8 @@ func (s *script) Sample(rule string) *telemetry.KeySample {
 	}
 	return new(telemetry.KeySample)
 }
+
+func (s *script) Watched() map[string]bool { return map[string]bool{"login": true} }
 
 func (s *script) Recent(telemetry.Filter, int) []telemetry.Sample { return nil }
 
@@ -147,6 +150,117 @@ func TestHistoryOfOneNode(t *testing.T) {
 	})
 }
 
+// manyRules are a set of as many rules, named r0 and so on.
+func manyRules(t testing.TB, n int) *rules.Set {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := range n {
+		fmt.Fprintf(&text, "- {name: r%d, key: user, limit: 5/1m, match: {service: s%d}}\n", i, i)
+	}
+	set, err := rules.Load("rules.yaml", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// TestCountsOfTenThousandRulesAreExact in each report: of ten seconds, of minutes, of blocks, and of minutes that were
+// added up because they take too much memory.
+func TestCountsOfTenThousandRulesAreExact(t *testing.T) {
+	const many = 10_000
+	set := manyRules(t, many)
+	clock := time.Now().Truncate(time.Hour)
+	r := &script{at: clock}
+	c := configOf(t, "a", r)
+	c.Rules = func() *rules.Set { return set }
+	h, err := open(c, func() time.Time { return clock })
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := func(times int) {
+		for range times {
+			for i := range many {
+				r.count(fmt.Sprint("r", i), uint64(i%7), 1)
+			}
+			clock = clock.Add(interval)
+			h.cut(clock)
+		}
+	}
+	exact := func(span time.Duration, times uint64) {
+		t.Helper()
+		o := overview(t, h, telemetry.Query{From: clock.Add(-span)})
+		if len(o.Rules) != many {
+			t.Fatalf("%d rules in %v", len(o.Rules), span)
+		}
+		for _, one := range o.Rules {
+			i, _ := strconv.Atoi(one.Name[1:])
+			if want := (telemetry.Counts{Passed: times * uint64(i%7), Refused: times}); one.Counts != want || one.Folded {
+				t.Fatalf("%v: %s has %+v, want %+v; folded: %v", span, one.Name, one.Counts, want, one.Folded)
+			}
+		}
+		report, err := h.Rule(t.Context(), "r6", telemetry.Query{From: clock.Add(-span)})
+		if sum := sumOf(report.Series); err != nil || sum.Passed != 6*times {
+			t.Fatalf("%v: the series of r6 is %+v, want %d passed; %v", span, sum, 6*times, err)
+		}
+	}
+	pass(7)
+	exact(2*time.Minute, 7)
+	for range 20 * time.Minute / interval {
+		clock = clock.Add(interval)
+		h.cut(clock)
+	}
+	exact(time.Hour, 7)
+	exact(20*time.Hour, 7)
+	first := minuteOf(clock) - 20*60
+	for minute := range int64(mostOwn)/int64(len(h.minutes[minuteOf(clock)-21])) + 300 {
+		h.minutes[first+minute] = h.minutes[minuteOf(clock)-21]
+	}
+	held := h.Bytes()
+	h.thin()
+	if now := h.Bytes(); now >= held || h.coarse == 0 {
+		t.Errorf("%d bytes of minutes became %d", held, now)
+	}
+}
+
+func sumOf(series []telemetry.Point) (n telemetry.Counts) {
+	for i := range series {
+		n.Add(&series[i].Counts)
+	}
+	return n
+}
+
+// TestFoldedCountsAreMarked on each row that they may belong to, and rules whose keys are not watched.
+func TestFoldedCountsAreMarked(t *testing.T) {
+	set := manyRules(t, telemetry.MostRules+1)
+	clock := time.Now().Truncate(time.Hour)
+	r := &script{at: clock}
+	c := configOf(t, "a", r)
+	c.Rules = func() *rules.Set { return set }
+	h, err := open(c, func() time.Time { return clock })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.count("r7", 1, 1)
+	r.count(telemetry.OtherRules, 1, 1)
+	clock = clock.Add(interval)
+	h.cut(clock)
+	for _, one := range overview(t, h, telemetry.Query{}).Rules {
+		if folded := one.Name == fmt.Sprint("r", telemetry.MostRules); one.Folded != folded {
+			t.Errorf("%s is folded: %v", one.Name, one.Folded)
+		}
+		if one.Unwatched != (one.Name == "r7") {
+			t.Errorf("%s is unwatched: %v", one.Name, one.Unwatched)
+		}
+	}
+	set = manyRules(t, 10)
+	for _, one := range overview(t, h, telemetry.Query{}).Rules {
+		if set := strings.HasPrefix(one.Name, "r"); one.Folded != set {
+			t.Errorf("%s is folded: %v", one.Name, one.Folded)
+		}
+	}
+}
+
 // TestRuleReport: rules in force, rules that were removed, and rules that never were.
 func TestRuleReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -179,6 +293,17 @@ func TestRuleReport(t *testing.T) {
 			t.Errorf("%+v, %v", report, err)
 		}
 	})
+}
+
+// TestSharesOfShadowRules are of the requests that they would refuse.
+func TestSharesOfShadowRules(t *testing.T) {
+	one := newSum(time.Unix(0, 0), time.Minute, 0)
+	one.add(&slice{Record: telemetry.Record{Rules: []telemetry.RuleRecord{{Name: "search",
+		Counts: telemetry.Counts{ShadowPassed: 40, ShadowRefused: 512},
+		Top:    []telemetry.KeyRate{{Key: "198.51.100.200", Refused: 384}}}}}})
+	if top := one.rules["search"].top(1); top[0].Share != 0.75 {
+		t.Errorf("%+v", top)
+	}
 }
 
 // TestMarksAreBounded: an attack bans thousands of keys.
@@ -316,7 +441,7 @@ func example() *slice {
 
 func TestPack(t *testing.T) {
 	s := example()
-	got, err := unpack(pack(s))
+	got, err := unpack(pack(s, keysPerSlice))
 	if err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%+v, %v; want %+v", got, err, s)
 	}
@@ -332,15 +457,58 @@ func TestPackIsBounded(t *testing.T) {
 		}
 		s.Rules = append(s.Rules, r)
 	}
-	text := pack(s)
+	text := pack(s, keysPerSlice)
 	got, err := unpack(text)
 	if err != nil || len(got.Rules) != 2000 || len(got.Rules[1999].Top) != keysPerRule || len(got.Rules[0].Top) != 0 {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
 }
 
+// TestWorstKeysArePacked: of each rule first, whatever its name, and before the second key of any.
+func TestWorstKeysArePacked(t *testing.T) {
+	s := &slice{Record: telemetry.Record{At: time.Unix(1_800_000_000, 0)}}
+	for i := range 256 {
+		r := telemetry.RuleRecord{Name: fmt.Sprintf("rule-%03d", i)}
+		for k := range keysPerRule {
+			r.Top = append(r.Top, telemetry.KeyRate{Key: fmt.Sprint(k), Refused: uint64(keysPerRule - k)})
+		}
+		s.Rules = append(s.Rules, r)
+	}
+	got, err := unpack(pack(s, keysPerSlice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range got.Rules {
+		if len(r.Top) != 2 || r.Top[0].Key != "0" {
+			t.Fatalf("%s has %+v", r.Name, r.Top)
+		}
+	}
+}
+
+// TestPackKeepsAllCounts: those of rules that do not fit are in one sum.
+func TestPackKeepsAllCounts(t *testing.T) {
+	s := &slice{Record: telemetry.Record{At: time.Unix(1_800_000_000, 0)}}
+	for i := range mostRules + 10 {
+		name := fmt.Sprintf("%05d-%s", i, strings.Repeat("n", mostWord/10))
+		s.Rules = append(s.Rules, telemetry.RuleRecord{Name: name, Counts: telemetry.Counts{Passed: 2},
+			Top: []telemetry.KeyRate{{Key: "x", Refused: 1}}})
+	}
+	got, err := unpack(pack(s, keysPerSlice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all telemetry.Counts
+	for i := range got.Rules {
+		all.Add(&got.Rules[i].Counts)
+	}
+	last := got.Rules[len(got.Rules)-1]
+	if all.Passed != 2*(mostRules+10) || last.Name != telemetry.OtherRules || len(got.Rules) > mostRules {
+		t.Errorf("%+v of %d rules, %s has %+v", all, len(got.Rules), last.Name, last.Counts)
+	}
+}
+
 func FuzzUnpack(f *testing.F) {
-	text := pack(example())
+	text := pack(example(), keysPerSlice)
 	f.Add(text)
 	f.Add(text[:len(text)/2])
 	f.Add(deflate(make([]byte, 3<<20)))
@@ -355,7 +523,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		total := newSum(time.Unix(0, 0), time.Minute, 0)
 		total.add(s)
-		again, err := unpack(pack(total.slice()))
+		again, err := unpack(pack(total.slice(), keysPerSlice))
 		if err != nil || again.Total != s.Total {
 			t.Errorf("%+v became %+v, %v", s, again, err)
 		}
@@ -376,7 +544,7 @@ func FuzzRaw(f *testing.F) {
 func TestBucketsOutOfOrder(t *testing.T) {
 	s := example()
 	s.Took = tally.Buckets{{Index: 7, Count: 1}, {Index: 7, Count: 1}}
-	if got, err := unpack(pack(s)); !errors.Is(err, errPacked) {
+	if got, err := unpack(pack(s, keysPerSlice)); !errors.Is(err, errPacked) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,11 +25,11 @@ type slice struct {
 
 // Bounds of a packed slice. It is read from Redis or a file, so that it may be anything.
 const (
-	format     = 1       // first byte
-	mostPacked = 1 << 20 // bytes
-	mostRaw    = 2 << 20 // bytes before compression
-	mostWord   = 2048    // bytes of a text
-	mostRules  = 4096    // more than have metrics of their own
+	format     = 1                         // first byte
+	mostPacked = 2 << 20                   // bytes
+	mostRaw    = 4 << 20                   // bytes before compression
+	mostWord   = 2048                      // bytes of a text
+	mostRules  = telemetry.MostRules + 256 // those in force, some that were removed, and others
 	mostMarks  = 256
 	lastSecond = 1 << 33 // of times, since 1970: year 2242
 )
@@ -43,16 +45,37 @@ var (
 )
 
 // pack encodes a slice: the format, and then numbers as varints and texts with their lengths, compressed. A slice that
-// is too large loses its keys, and then its rules: the total is always kept.
-func pack(s *slice) []byte {
-	for _, keys := range []int{keysPerSlice, 0} {
-		if text := deflate(appendSlice(nil, s, keys)); len(text) <= mostPacked {
-			return text
+// is too large loses its keys, and then half of its rules again and again, whose counts stay in the sum of the others.
+func pack(s *slice, keys int) []byte {
+	most := mostRules
+	for {
+		if raw := appendSlice(nil, folded(s, most), keys); len(raw) <= mostRaw {
+			if text := deflate(raw); len(text) <= mostPacked {
+				return text
+			}
 		}
+		if keys == 0 {
+			most /= 2
+		}
+		keys = 0
 	}
-	only := *s
-	only.Rules, only.Marks = nil, nil
-	return deflate(appendSlice(nil, &only, 0))
+}
+
+// folded is the slice with the counts of its last rules in one sum, if it has more than so many.
+func folded(s *slice, most int) *slice {
+	if len(s.Rules) <= most {
+		return s
+	}
+	out := *s
+	rest := telemetry.RuleRecord{Name: telemetry.OtherRules}
+	out.Rules = slices.Clone(s.Rules[:max(0, most-1)])
+	for i := range s.Rules[len(out.Rules):] {
+		r := &s.Rules[len(out.Rules)+i]
+		rest.Counts.Add(&r.Counts)
+		rest.Compared.Add(&r.Compared)
+	}
+	out.Rules = append(out.Rules, rest)
+	return &out
 }
 
 func deflate(raw []byte) []byte {
@@ -65,8 +88,12 @@ func deflate(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// keysPerSlice is the maximum number of keys of a packed slice, over all rules: those of refused requests first.
-const keysPerSlice = 512
+// keysPerSlice is the maximum number of keys of a packed minute, over all rules: those of refused requests first, and
+// the first of each rule before the second of any. keysPerFine is that of ten seconds, which stay in memory.
+const (
+	keysPerSlice = 512
+	keysPerFine  = 2048
+)
 
 func appendSlice(b []byte, s *slice, keys int) []byte {
 	b = binary.AppendUvarint(b, uint64(s.At.Unix()))
@@ -76,16 +103,16 @@ func appendSlice(b []byte, s *slice, keys int) []byte {
 	for _, bucket := range s.Took {
 		b = binary.AppendUvarint(append(b, bucket.Index), bucket.Count)
 	}
-	least := leastRefused(s.Rules, keys)
-	b = binary.AppendUvarint(b, uint64(min(len(s.Rules), mostRules)))
-	for i := range s.Rules[:min(len(s.Rules), mostRules)] {
+	least, each := shareOfKeys(s.Rules, keys)
+	b = binary.AppendUvarint(b, uint64(len(s.Rules)))
+	for i := range s.Rules {
 		r := &s.Rules[i]
 		b = appendCounts(appendWord(b, r.Name), &r.Counts)
 		c := &r.Compared
 		for _, n := range [...]uint64{c.Both, c.NewlyRefused, c.NewlyGranted, c.Neither, r.Distinct} {
 			b = binary.AppendUvarint(b, n)
 		}
-		b = appendKeys(b, r.Top, least, &keys)
+		b = appendKeys(b, r.Top, least, each)
 	}
 	b = binary.AppendUvarint(b, uint64(min(len(s.Marks), mostMarks)))
 	for i := range s.Marks[:min(len(s.Marks), mostMarks)] {
@@ -98,26 +125,41 @@ func appendSlice(b []byte, s *slice, keys int) []byte {
 	return b
 }
 
-// leastRefused is how many refused requests a key must have, so that at most so many keys have them.
-func leastRefused(rules []telemetry.RuleRecord, keys int) uint64 {
-	n := 0
-	for i := range rules {
-		n += len(rules[i].Top)
+// shareOfKeys is how many refused requests a key must have, and how many of such keys a rule has, so that there are at
+// most so many keys.
+func shareOfKeys(rules []telemetry.RuleRecord, keys int) (least uint64, each int) {
+	count := func() (n int) {
+		for i := range rules {
+			n += keysFrom(rules[i].Top, least, each)
+		}
+		return n
 	}
-	if n <= keys {
-		return 0
+	each = math.MaxInt
+	if count() > keys {
+		least = 1
 	}
-	return 1
+	for each = min(keys, 2*keysPerRule); each > 0 && count() > keys; each-- {
+	}
+	return least, each
 }
 
-func appendKeys(b []byte, top []telemetry.KeyRate, least uint64, left *int) []byte {
+// keysFrom is the number of keys with as many refused requests, and at most so many.
+func keysFrom(top []telemetry.KeyRate, least uint64, most int) (n int) {
+	for i := range top {
+		if top[i].Refused >= least && n < most {
+			n++
+		}
+	}
+	return n
+}
+
+func appendKeys(b []byte, top []telemetry.KeyRate, least uint64, most int) []byte {
 	var kept []*telemetry.KeyRate
 	for i := range top {
-		if top[i].Refused >= least && len(kept) < *left {
+		if top[i].Refused >= least && len(kept) < most {
 			kept = append(kept, &top[i])
 		}
 	}
-	*left -= len(kept)
 	b = binary.AppendUvarint(b, uint64(len(kept)))
 	for _, k := range kept {
 		hidden := byte(0)
@@ -160,7 +202,7 @@ func unpack(packed []byte) (*slice, error) {
 	if err != nil || len(raw) > mostRaw {
 		return nil, fmt.Errorf("%w: %d bytes, %v", errPacked, len(raw), err)
 	}
-	u := &unpacker{left: raw, text: string(raw), keys: keysPerSlice}
+	u := &unpacker{left: raw, text: string(raw), keys: keysPerFine}
 	s := u.slice()
 	if u.bad || len(u.left) > 0 {
 		return nil, errPacked

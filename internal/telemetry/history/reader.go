@@ -59,7 +59,7 @@ func (h *History) spanOf(q telemetry.Query, now time.Time) span {
 	if !alone && !own || now.Sub(from) > (fineSteps+1)*interval { // "15m" is older when it is read
 		s.step = steps[len(steps)-1] * time.Minute
 		for _, minutes := range slices.Backward(steps) {
-			if to.Sub(from) <= minutes*time.Minute*mostSteps {
+			if to.Sub(from) <= minutes*time.Minute*mostSteps && (minutes >= blockMinutes || !h.isCoarse(from)) {
 				s.step = minutes * time.Minute
 			}
 		}
@@ -68,6 +68,13 @@ func (h *History) spanOf(q telemetry.Query, now time.Time) span {
 	s.from = begin.Unix()
 	s.steps = int((to.Sub(begin) + s.step - 1) / s.step)
 	return s
+}
+
+// isCoarse reports whether a time is in the minutes that were added up.
+func (h *History) isCoarse(at time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return minuteOf(at) < h.coarse
 }
 
 // A cache has the last sums, each for cacheLasts. The zero cache is empty.
@@ -87,8 +94,9 @@ type cached struct {
 func (c *cache) of(s span, now time.Time) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	maps.DeleteFunc(c.sums, func(s span, one *cached) bool { return now.Sub(one.at) > max(cacheLasts, s.step/20) })
 	one := c.sums[s]
-	if one == nil || now.Sub(one.at) > max(cacheLasts, s.step/20) {
+	if one == nil {
 		if c.sums == nil || len(c.sums) >= cacheSize {
 			c.sums = make(map[span]*cached)
 		}
@@ -143,9 +151,7 @@ func (h *History) addOwn(to *sum, from int64) {
 		h.cut(now)
 	}
 	if to.step < time.Minute {
-		for _, one := range h.fineSlices() {
-			to.add(one)
-		}
+		h.addFine(to)
 		return
 	}
 	for _, text := range h.packed(from, minuteOf(to.end())) {
@@ -160,14 +166,19 @@ func (h *History) addOwn(to *sum, from int64) {
 	}
 }
 
-// fineSlices are the last intervals of this node.
-func (h *History) fineSlices() (list []*slice) {
+// addFine adds the last intervals of this node.
+func (h *History) addFine(to *sum) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, one := range h.fine {
-		list = append(list, one.slice())
+	list := slices.Clone(h.fine)
+	if h.latest != nil {
+		to.add(h.latest.slice())
 	}
-	return list
+	h.mu.Unlock()
+	for _, text := range list {
+		if one, err := unpack(text); err == nil {
+			to.add(one)
+		}
+	}
 }
 
 // packed returns the minutes of this node in an interval, without the current one.
@@ -221,7 +232,7 @@ func (s *sum) seriesOf(name string, gapless bool) (list []telemetry.Point) {
 	for i := range s.steps {
 		var p telemetry.Point
 		if r != nil {
-			p.Counts = r.series[i]
+			p.Counts = r.series.at(i)
 		}
 		if gapless || p.Counts != (telemetry.Counts{}) {
 			p.At = s.at(i)
@@ -233,12 +244,12 @@ func (s *sum) seriesOf(name string, gapless bool) (list []telemetry.Point) {
 
 // summaries are the rules in force and those that had requests, sorted by harm, without their series.
 func (h *History) summaries(s *sum) []telemetry.RuleSummary {
-	set := h.Rules()
-	list := make([]telemetry.RuleSummary, 0, len(s.rules))
-	seen := make(map[string]bool)
-	for _, rule := range set.Rules() {
+	inForce, watched := h.Rules().Rules(), h.Recorder.Watched()
+	list := make([]telemetry.RuleSummary, 0, max(len(inForce), len(s.rules)))
+	seen := make(map[string]bool, len(inForce))
+	for _, rule := range inForce {
 		seen[rule.Name()] = true
-		list = append(list, summaryOf(rule, s))
+		list = append(list, s.summary(rule, len(inForce), watched))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
 		if !seen[name] {
@@ -252,7 +263,8 @@ func (h *History) summaries(s *sum) []telemetry.RuleSummary {
 	return list
 }
 
-func summaryOf(rule *rules.Rule, s *sum) telemetry.RuleSummary {
+// summary is that of one of so many rules in force.
+func (s *sum) summary(rule *rules.Rule, inForce int, watched map[string]bool) telemetry.RuleSummary {
 	one := telemetry.RuleSummary{Name: rule.Name(), Label: rule.Label(), Mode: string(rule.Mode()), Limits: []string{}}
 	for _, limit := range rule.Limits() {
 		one.Limits = append(one.Limits, limit.String())
@@ -263,7 +275,25 @@ func summaryOf(rule *rules.Rule, s *sum) telemetry.RuleSummary {
 		}
 	}
 	s.complete(&one)
+	one.Folded = s.folds(rule, inForce)
+	one.Unwatched = len(rule.Components()) > 0 && !watched[rule.Name()] && s.isKeyless(rule.Name())
 	return one
+}
+
+// isKeyless reports whether a rule has requests, and no node has counted their keys.
+func (s *sum) isKeyless(rule string) bool {
+	r := s.rules[rule]
+	if r == nil {
+		return false
+	}
+	c := &r.counts
+	return c.Passed+c.Refused+c.ShadowPassed+c.ShadowRefused > 0 && r.distinct == 0 && len(r.keys) == 0
+}
+
+// folds reports whether counts of a rule may be in the sum of others: those of a rule beyond the first ones, or of any
+// if a minute was too large to pack.
+func (s *sum) folds(rule *rules.Rule, inForce int) bool {
+	return s.rules[telemetry.OtherRules] != nil && (rule.Index() >= telemetry.MostRules || inForce <= telemetry.MostRules)
 }
 
 // removed is the summary of a rule that is not in force, or of what belongs to no rule, such as (claims).
@@ -299,7 +329,7 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	i := slices.IndexFunc(inForce, func(rule *rules.Rule) bool { return rule.Name() == name })
 	switch {
 	case i >= 0:
-		report.RuleSummary = summaryOf(inForce[i], sum)
+		report.RuleSummary = sum.summary(inForce[i], len(inForce), h.Recorder.Watched())
 	case r == nil:
 		return nil, nil
 	default:

@@ -34,8 +34,33 @@ type ruleSum struct {
 	counts   telemetry.Counts
 	compared telemetry.Comparison
 	distinct uint64
-	series   []telemetry.Counts
+	series   columns
 	keys     map[string]*telemetry.KeyRate
+}
+
+// columns are the series of a rule, one for each part of its counts; nil: all are 0. Most rules have one or two, and a
+// sum has thousands of rules.
+type columns [8][]uint64
+
+func (c *columns) add(at, steps int, n *telemetry.Counts) {
+	for i, part := range parts(n) {
+		if *part == 0 {
+			continue
+		}
+		if c[i] == nil {
+			c[i] = make([]uint64, steps)
+		}
+		c[i][at] += *part
+	}
+}
+
+func (c *columns) at(i int) (n telemetry.Counts) {
+	for column, part := range parts(&n) {
+		if c[column] != nil {
+			*part = c[column][i]
+		}
+	}
+	return n
 }
 
 func newSum(from time.Time, step time.Duration, steps int) *sum {
@@ -55,7 +80,7 @@ func (s *sum) add(r *slice) {
 	s.total.Add(&r.Total)
 	s.took = s.took.Add(r.Took)
 	for i := range r.Rules {
-		s.rule(r.Rules[i].Name).add(&r.Rules[i], at)
+		s.rule(r.Rules[i].Name).add(&r.Rules[i], at, s.steps)
 	}
 	s.marks = append(s.marks, r.Marks...)
 }
@@ -63,19 +88,22 @@ func (s *sum) add(r *slice) {
 func (s *sum) rule(name string) *ruleSum {
 	r := s.rules[name]
 	if r == nil {
-		r = &ruleSum{series: make([]telemetry.Counts, s.steps), keys: make(map[string]*telemetry.KeyRate)}
+		r = new(ruleSum)
 		s.rules[name] = r
 	}
 	return r
 }
 
-func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
+func (r *ruleSum) add(from *telemetry.RuleRecord, at, steps int) {
 	r.counts.Add(&from.Counts)
-	if len(r.series) > 0 {
-		r.series[at].Add(&from.Counts)
+	if steps > 0 {
+		r.series.add(at, steps, &from.Counts)
 	}
 	r.compared.Add(&from.Compared)
 	r.distinct = max(r.distinct, from.Distinct)
+	if r.keys == nil && len(from.Top) > 0 {
+		r.keys = make(map[string]*telemetry.KeyRate)
+	}
 	for i := range from.Top {
 		k := &from.Top[i]
 		sum := r.keys[k.Key]
@@ -91,10 +119,11 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at int) {
 // top returns the keys with most refused requests, and then those with most passed ones.
 func (r *ruleSum) top(most int) []telemetry.KeyRate {
 	list := make([]telemetry.KeyRate, 0, len(r.keys))
+	refused := r.counts.Refused + r.counts.ShadowRefused // the keys of a shadow rule have what it would refuse
 	for _, k := range r.keys {
 		one := *k
-		if r.counts.Refused > 0 {
-			one.Share = min(1, float64(k.Refused)/float64(r.counts.Refused))
+		if refused > 0 {
+			one.Share = min(1, float64(k.Refused)/float64(refused))
 		}
 		list = append(list, one)
 	}

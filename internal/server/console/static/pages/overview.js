@@ -71,7 +71,7 @@ function Rules({ data, filter }) {
 		{ title: t('overview.trend'), wide: true, cell: (rule) => html`<${Sparkline} points=${rule.series} from=${data.from} to=${data.to} step=${data.step_ns / 1e6} series=${series} />` },
 		{ title: t('overview.count'), number: true, wide: true, cell: (rule) => compact(rule.counts.passed + rule.counts.refused + (rule.counts.shadow_passed ?? 0) + (rule.counts.shadow_refused ?? 0)) },
 		{ title: t('overview.share'), number: true, cell: refusedShare },
-		{ name: 'key', title: t('overview.worst'), cell: (rule) => rule.worst_key && html`<a class="mono" href=${href('key', '', { q: rule.worst_key.key, rule: rule.name })}>${keyText(rule.worst_key)}</a>
+		{ name: 'key', title: t('overview.worst'), cell: (rule) => rule.unwatched && !rule.worst_key ? html`<span class="note">${t('overview.unwatched')}</span>` : rule.worst_key && html`<a class="mono" href=${href('key', '', { q: rule.worst_key.key, rule: rule.name })}>${keyText(rule.worst_key)}</a>
 			${rule.worst_key.share > 0 && html`<span class="note"> ${t('overview.worst.note', { percent: percent(rule.worst_key.share) })}</span>`}` },
 	];
 	const none = wanted ? html`<${Empty} title=${t('overview.filter.none')} />` : html`<${Empty} title=${t('overview.none')}>${t('overview.none.text')}</${Empty}>`;
@@ -83,8 +83,11 @@ function Rules({ data, filter }) {
 
 function marksOf(rule) {
 	return [rule.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`, rule.candidate && html`<${Badge}>${t('overview.candidate')}</${Badge}>`,
-		rule.removed && html`<${Badge}>${t('overview.removed')}</${Badge}>`];
+		rule.removed && html`<${Badge}>${t('overview.removed')}</${Badge}>`, rule.folded && html`<${Folded} />`];
 }
+
+// Folded marks counts that may be missing, because those of many rules are in one sum.
+export const Folded = () => html`<${Badge} tone="bad"><span title=${t('overview.folded.text', { other: '(other)' })}>${t('overview.folded', { other: '(other)' })}</span></${Badge}>`;
 
 // refusedShare of a shadow rule is what it would refuse.
 function refusedShare(rule) {

@@ -9,7 +9,7 @@ import { ago, compact, dateTime, day, number, percent, t } from '../i18n.js';
 import { href, interval, setParams } from '../router.js';
 import { keyText } from '../telemetry.js';
 import { numberOf, verdict, withCandidate, withNumber } from '../verdict.js';
-import { Traffic } from './overview.js';
+import { Folded, Traffic } from './overview.js';
 
 export function Rule({ route }) {
 	const name = route.name, path = encodeURIComponent(name);
@@ -39,7 +39,7 @@ function Lead({ rule, report }) {
 	const limits = rule?.limit ?? report?.limits ?? [];
 	return html`${(rule?.label || report?.label) && html`<b>${rule?.label ?? report.label}</b> · `}<span class="mono">${limits.join(', ')}</span>
 		${rule && html` · ${t('rule.from', { source: rule.from })}`} ${report?.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
-		${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}
+		${report?.folded && html`<${Folded} />`}${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}
 		${rule?.description && html`<span class="note description">${rule.description}</span>`}
 		${rule?.labels && html`<span class="note mono">${Object.entries(rule.labels).map(([name, value]) => `${name}=${value}`).join(', ')}</span>`}`;
 }
@@ -53,8 +53,8 @@ function Figures({ report }) {
 	const worst = report.worst_key;
 	return html`<${Tiles} label=${t('rule.figures')}>
 		<${Tile} label=${t(shadow ? 'rule.wouldRefuse' : 'rule.refused')} value=${percent(total ? count / total : 0)} note=${t('rule.refused.note', { count: compact(count), total: compact(total) })} tone=${count > 0.1 * total ? 'bad' : ''} />
-		<${Tile} label=${t('rule.keys')} value=${compact(report.distinct)} note=${t('rule.keys.note')} />
-		<${Tile} label=${t('rule.over')} value=${compact(Math.round(over * report.distinct))} note=${t('rule.over.note', { percent: percent(over) })} />
+		<${Tile} label=${t('rule.keys')} value=${report.unwatched ? '–' : compact(report.distinct)} note=${t(report.unwatched ? 'rule.unwatched' : 'rule.keys.note')} />
+		<${Tile} label=${t('rule.over')} value=${report.unwatched ? '–' : compact(Math.round(over * report.distinct))} note=${!report.unwatched && t('rule.over.note', { percent: percent(over) })} />
 		<${Tile} label=${t('rule.worst')} value=${worst ? percent(worst.share) : '–'} note=${worst && html`<a class="mono" href=${href('key', '', { q: worst.key, rule: report.name })}>${keyText(worst)}</a>`} />
 	</${Tiles}>`;
 }
@@ -67,6 +67,7 @@ function Use({ report, rule, wanted, tryLimits }) {
 	const values = Object.fromEntries(Object.entries(read.values).map(([key, value]) => [key, key === 'share' || key === 'peak' ? percent(value) : number(value)]));
 	const lines = [{ at: 1, name: `${t('rule.histogram.limit')} ${limit}`, tone: 'limit' }];
 	if (chosen && chosen.limit !== now) lines.push({ at: chosen.limit / now, name: withNumber(limit, chosen.limit), tone: 'wanted' });
+	if (report.unwatched) return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.unwatched')}>${t('rule.unwatched.text')}</${Empty}></${Panel}>`;
 	if (read.text === 'nokeys') return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.histogram.none')}>${t('rule.histogram.none.text')}</${Empty}></${Panel}>`;
 	return html`<${Panel} title=${t('rule.histogram')} note=${t('rule.histogram.note', { n: report.sampled })}>
 		<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, { n: read.values.keys, ...values })}</p>

@@ -20,6 +20,8 @@ export default {
 	'rule.histogram.wanted': ['{limit}', '{limit}'],
 	'rule.histogram.none': ['No keys yet', '还没有键'],
 	'rule.histogram.none.text': ['The histogram needs a rule with a key, and some traffic.', '直方图需要带键的规则以及一些流量。'],
+	'rule.unwatched': ['not watched', '未统计'],
+	'rule.unwatched.text': ['The keys of this rule are not watched: those of the 256 busiest rules are.', '未统计此规则的键：仅统计最繁忙的 256 条规则。'],
 	'rule.read.quiet': ['Nothing was refused. The busiest keys reach {peak} of the limit.', '没有拒绝。最忙的键用到限额的 {peak}。'],
 	'rule.read.near': ['Nothing was refused, but {keys} of {all} keys come over 80% of the limit.', '没有拒绝，但 {all} 个键中有 {keys} 个超过限额的 80%。'],
 	'rule.read.abuse': ['{keys} of {all} keys makes {share} of the refusals: this looks like abuse.|{keys} of {all} keys make {share} of the refusals: this looks like abuse.', '{all} 个键中的 {keys} 个造成了 {share} 的拒绝：看起来是滥用。'],
