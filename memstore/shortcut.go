@@ -43,7 +43,7 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 	if key == "" || uint64(cost) > weir.MaxUnits {
 		return
 	}
-	now := s.now() // before the entry is touched: others wait for its cache line
+	now := s.now() // before the entry is touched, as others wait for its cache line; again if it is newer: see newest
 	id := s.id(key, l)
 	e := s.shard(id.hash).table.Load().find(id, l)
 	if e == nil {
@@ -64,7 +64,7 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 	if own.large != nil {
 		granted, ok = s.takeLarge(e, own, cost, now, &d)
 	} else {
-		granted, ok = takeWide(e, own, cost, now, &d)
+		granted, ok = s.takeWide(e, own, cost, now, &d)
 	}
 	return granted, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, ok
 }
@@ -95,12 +95,16 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 }
 
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
-func takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
 	if word&locked != 0 {
 		return false, false
 	}
-	after, granted := try(own.limit, state{a: word >> 1, b: part}, cost, now, d)
+	before := state{a: word >> 1, b: part}
+	if newest(own.limit, before) > now {
+		now = s.now()
+	}
+	after, granted := try(own.limit, before, cost, now, d)
 	if !granted || cost == 0 {
 		return granted, e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
 	}
@@ -152,6 +156,9 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big := own.large
 	big.mu.Lock()
+	if newest(own.limit, state{large: big}) > now {
+		now = s.now()
+	}
 	if ok = e.word.Load() == 0 && e.owner.Load() == own && s.spare(own.limit, state{large: big}, now); ok {
 		if granted = big.take(own.limit, cost, now, d, true); granted {
 			s.measure(own)

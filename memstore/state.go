@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"sync"
 
 	"github.com/weirproject/weir"
@@ -87,6 +88,20 @@ func available(c *weir.Claim, s state, now int64) int64 {
 	default:
 		return s.large.counter.Available(c.Limit, now)
 	}
+}
+
+// newest is the instant before which a charge does not count: that of the newest one, or of its window or slice. A charge
+// at an earlier instant would be told that one and stored at the other, and its refund not find it.
+func newest(l *weir.Limit, s state) int64 {
+	switch l.Algorithm() {
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return s.a
+	case weir.AlgorithmSlidingLog:
+		return s.large.log.Newest()
+	case weir.AlgorithmSlidingCounter:
+		return s.large.counter.Newest(l)
+	}
+	return math.MinInt64
 }
 
 // charge takes n units. It changes a large state in place.

@@ -31,6 +31,7 @@ type hold struct {
 func (s *Store) decideTogether(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	t := together{store: s, now: s.now()}
 	if ok = t.find(claims); ok {
+		t.catchUp()
 		granted, ok = t.decide(claims, decisions)
 	}
 	t.unlock()
@@ -75,6 +76,16 @@ func (t *together) find(claims []weir.Claim) bool {
 		}
 	}
 	return true
+}
+
+// catchUp reads the clock again if a state is newer: see newest.
+func (t *together) catchUp() {
+	for i := range t.count {
+		if h := &t.holds[i]; h.part >= 0 && newest(h.owner.limit, stateOf(h.word, h.part, h.owner.large)) > t.now {
+			t.now = t.store.now()
+			return
+		}
+	}
 }
 
 // readable reports whether the claim can be tried on the entry, of which it locks a large state.

@@ -223,6 +223,12 @@ func (t *transaction) lockShards() {
 	t.pair()
 	for i := range t.claims {
 		t.findAgain(i)
+		if p := t.place(i); p.entry != nil && p.twin == 0 {
+			p.entry.lock()
+		}
+	}
+	t.now = t.store.now() // not before: a charge that came in between would be newer, see newest
+	for i := range t.claims {
 		t.load(i)
 	}
 }
@@ -242,7 +248,7 @@ func (t *transaction) makeRoom(i int) error {
 	return nil
 }
 
-// load locks an entry and reads its state under the numbers of the claim.
+// load reads the state of a locked entry under the numbers of the claim.
 func (t *transaction) load(i int) {
 	p := t.place(i)
 	p.limit = t.claims[i].Limit
@@ -253,7 +259,6 @@ func (t *transaction) load(i int) {
 		p.state = state{large: t.store.empty}
 		return
 	}
-	p.entry.lock()
 	p.state = adopt(p.entry.owner.Load().limit, t.claims[i].Limit, p.entry.read(), t.now)
 }
 

@@ -133,6 +133,9 @@ func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	return slice, inTicks(l, now-slice*l.Slice())
 }
 
+// Newest is the start of the newest slice.
+func (s *State) Newest(l *weir.Limit) int64 { return s.newest * l.Slice() }
+
 // inTicks is a time in ticks of the limit, mostly microseconds.
 func inTicks(l *weir.Limit, us int64) int64 {
 	if l.Tick() == 1 {

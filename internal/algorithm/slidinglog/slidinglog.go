@@ -2,6 +2,8 @@
 package slidinglog
 
 import (
+	"math"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -159,6 +161,14 @@ func (s *State) Full(l *weir.Limit, now int64) bool {
 	}
 	_, dead := s.used(l, now)
 	return dead == 0 && (s.count == 0 || s.newest().At < now)
+}
+
+// Newest is the instant of the newest charge; the earliest, if there is none.
+func (s *State) Newest() int64 {
+	if s.count > 0 {
+		return s.newest().At
+	}
+	return math.MinInt64
 }
 
 // clock reads a clock before the newest charge as that instant.
