@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/weirproject/weir/internal/tally"
 )
 
 // health is the state behind /readyz.
@@ -14,6 +16,9 @@ type health struct {
 	silent   atomic.Bool // the last store call failed
 	stopping atomic.Bool
 	details  atomic.Pointer[func() []string] // problems of sources; may be nil
+	calls    tally.InFlight
+	stuck    atomic.Bool // one of the calls does not return
+	probe    atomic.Pointer[probe]
 }
 
 // Stopping makes /readyz answer 503 from now on.
@@ -27,16 +32,20 @@ func (m *Metrics) Incomplete(yes bool) { m.health.partial.Store(yes) }
 // returns a few short lines, each a problem of a source of rules.
 func (m *Metrics) Degraded(list func() []string) { m.health.details.Store(&list) }
 
-// Live answers /livez with 200. It checks no dependency, so that an outage elsewhere never restarts
-// the process.
+// Live answers /livez: 200, and 503 while LookForStuck finds a call that only a restart can end. It checks no
+// dependency, so that an outage elsewhere never restarts the process.
 func (m *Metrics) Live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if m.Stuck() {
+			writeStatus(w, http.StatusServiceUnavailable, &status{Status: stuckCall})
+			return
+		}
 		writeStatus(w, http.StatusOK, &status{Status: "alive"})
 	})
 }
 
-// Ready answers /readyz: 200 once rules are in force, 503 before that, while Incomplete, and after
-// Stopping. An unavailable store leaves it at 200: the rules' on_store_error decides meanwhile, and
+// Ready answers /readyz: 200 once rules are in force and the store decides, 503 before that, while Incomplete, after
+// Stopping, and while the decision of Probe does not return. An unavailable store leaves it at 200: the rules' on_store_error decides meanwhile, and
 // another node would find the same store unavailable, so that moving the traffic there only adds to
 // the outage. The body lists such problems as degraded.
 func (m *Metrics) Ready() http.Handler {
@@ -46,8 +55,20 @@ func (m *Metrics) Ready() http.Handler {
 	})
 }
 
+// ReadyAlone is Ready for callers who may not see the names of rules and sources: the body has no list of problems.
+func (m *Metrics) ReadyAlone() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s, code := m.health.status()
+		s.Degraded = nil
+		writeStatus(w, code, s)
+	})
+}
+
 // IsReady reports whether Ready answers 200.
 func (m *Metrics) IsReady() bool { return m.health.notReady() == "" }
+
+// stuckCall is the status while a call of an embedded store does not return.
+const stuckCall = "stuck: a call of the store in memory does not return"
 
 type status struct {
 	Status   string   `json:"status"`
@@ -81,6 +102,11 @@ func (h *health) notReady() string {
 		return "starting: no rules are loaded yet"
 	case h.partial.Load():
 		return "starting: not all rules are loaded yet"
+	case h.stuck.Load():
+		return stuckCall
+	}
+	if p := h.probe.Load(); p != nil {
+		return p.notReady()
 	}
 	return ""
 }

@@ -74,3 +74,31 @@ func hold(t *testing.T, address string) net.Conn {
 	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	return conn
 }
+
+// TestHealthAnswersAnyHost, as a balancer's plain check sends none, with the status alone: names of rules and sources,
+// and metrics, stay hidden from pages whose name resolves to this machine.
+func TestHealthAnswersAnyHost(t *testing.T) {
+	t.Parallel()
+	p := call{}.serve(t, "--store", "redis://127.0.0.1:1") // nothing listens there: ready, with a problem
+	_, address, _ := strings.Cut(p.at("http"), "://")
+	ask := func(head string) string {
+		conn := hold(t, address)
+		io.WriteString(conn, head+"\r\n\r\n")
+		text, _ := io.ReadAll(conn)
+		return string(text)
+	}
+	const alone, full = "\r\n{\"status\":\"ready\"}\n", `"degraded":["the last store call failed`
+	for _, test := range []struct{ head, status, body string }{
+		{"GET /readyz HTTP/1.0", "200 OK", alone},
+		{"GET /livez HTTP/1.0", "200 OK", "\r\n{\"status\":\"alive\"}\n"},
+		{"GET /readyz HTTP/1.1\r\nHost: node1:8080\r\nConnection: close", "200 OK", alone},
+		{"GET /livez HTTP/1.1\r\nHost: node1\r\nConnection: close", "200 OK", "alive"},
+		{"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close", "200 OK", full},
+		{"GET /metrics HTTP/1.1\r\nHost: node1\r\nConnection: close", "403 Forbidden", "host is"},
+	} {
+		if text := ask(test.head); !strings.Contains(text, " "+test.status+"\r\n") || !strings.Contains(text, test.body) {
+			t.Errorf("%q is answered\n%s\nwant %s and %s", test.head, text, test.status, test.body)
+		}
+	}
+	p.end()
+}

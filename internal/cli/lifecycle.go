@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -83,6 +83,7 @@ func (l *lifecycle) wait(signals <-chan os.Signal) bool {
 func (l *lifecycle) end(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
+	began := time.Now()
 	finished := make(chan []string, 1)
 	go func() { finished <- l.shut(ctx) }()
 	select {
@@ -91,7 +92,7 @@ func (l *lifecycle) end(signals <-chan os.Signal) error {
 			return nil
 		}
 		return fmt.Errorf("%s: requests in flight were cut off after %v; raise --shutdown-timeout",
-			strings.Join(cut, ", "), l.timeout)
+			strings.Join(cut, ", "), time.Since(began).Round(time.Millisecond))
 	case <-signals:
 		cancel()
 		return twice(<-finished)
@@ -118,22 +119,61 @@ func twice(cut []string) error {
 	return fmt.Errorf("%w; requests in flight were cut off: %s", errTwice, strings.Join(cut, ", "))
 }
 
-// shut returns when every front end is shut down: by itself, or cut off when ctx ends. It returns
-// the front ends with requests that were cut off.
+// hangGrace is how long a front end may take to close its connections.
+const hangGrace = time.Second
+
+// shut returns when every front end is shut down: by itself, or cut off when ctx ends. It returns the front ends with
+// requests that were cut off. A front end that hangs is not waited for.
 func (l *lifecycle) shut(ctx context.Context) (cut []string) {
-	left := make([]int, len(l.frontEnds))
-	var done sync.WaitGroup
+	type end struct{ frontEnd, left int }
+	ends := make(chan end, len(l.frontEnds))
 	for i, f := range l.frontEnds {
-		done.Go(func() {
-			left[i] = f.shutdown(ctx)
+		go func() {
+			left := f.shutdown(ctx)
 			f.cut()
-		})
+			ends <- end{i, left}
+		}()
 	}
-	done.Wait()
-	for i, n := range left {
-		if n > 0 {
-			cut = append(cut, fmt.Sprintf("%s (%d)", l.frontEnds[i].name, n))
+	late, hangs := context.WithCancel(context.Background())
+	defer hangs()
+	context.AfterFunc(ctx, func() { time.AfterFunc(hangGrace, hangs) })
+	results := make([]string, len(l.frontEnds))
+	for i, f := range l.frontEnds {
+		results[i] = f.name + " (hangs)"
+	}
+	for range l.frontEnds {
+		select {
+		case e := <-ends:
+			results[e.frontEnd] = ""
+			if e.left > 0 {
+				results[e.frontEnd] = fmt.Sprintf("%s (%d)", l.frontEnds[e.frontEnd].name, e.left)
+			}
+		case <-late.Done():
 		}
 	}
-	return cut
+	return slices.DeleteFunc(results, func(text string) bool { return text == "" })
+}
+
+// Times for what is closed after the front ends: the state file, history, audit, traces, the store.
+const (
+	closeTime      = 10 * time.Second
+	closeTimeStuck = time.Second // of a store that is known to hang
+)
+
+// bounded calls last, which closes what is left. It does not wait for longer than most, nor after another signal: a
+// process that was told to end has to end, whatever hangs in it.
+func bounded(last func() error, most time.Duration, signals <-chan os.Signal) error {
+	closed := make(chan error, 1)
+	go func() { closed <- last() }()
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-late.C:
+		return fmt.Errorf("the store and the files did not close within %v: exit without waiting for them; what was "+
+			"not saved is lost", most)
+	case <-signals:
+		return errors.New("exit at once after another signal: the store and the files were not closed")
+	}
 }

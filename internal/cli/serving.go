@@ -90,8 +90,19 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	if errors.Is(err, errTwice) {
 		flush = 0
 	}
-	v.closeOTLP(flush)
-	return errors.Join(err, v.engine.Close())
+	return errors.Join(err, v.close(flush, signals))
+}
+
+// close closes what the front ends used.
+func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
+	most := closeTime
+	if v.engine.Metrics.Stuck() {
+		most = closeTimeStuck
+	}
+	return bounded(func() error {
+		v.closeOTLP(flush)
+		return v.engine.Close()
+	}, most, signals)
 }
 
 // stopping makes the server not ready, and ends the streams of events.
@@ -258,18 +269,33 @@ func (v *server) openMetrics(l *listenerFlags) error {
 	return nil
 }
 
+// health adds the health checks, which answer whatever the Host is: a balancer's plain check sends none. Where local
+// refuses a name, they answer their status alone.
 func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
-	mux.Handle("/livez", l.local(v.engine.Metrics.Live()))
-	mux.Handle("/readyz", l.local(v.engine.Metrics.Ready()))
+	mux.Handle("/livez", v.engine.Metrics.Live())
+	full, alone := v.engine.Metrics.Ready(), v.engine.Metrics.ReadyAlone()
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if l.hidden() && !web.IsLoopback(r.Host) {
+			alone.ServeHTTP(w, r)
+			return
+		}
+		full.ServeHTTP(w, r)
+	})
 }
 
 // local refuses other host names than localhost on a private listener. Otherwise a web page could
 // read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
 func (f *listenerFlags) local(next http.Handler) http.Handler {
-	if _, tcp := f.listener.Addr().(*net.TCPAddr); !tcp || !f.private() {
+	if !f.hidden() {
 		return next
 	}
 	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
+}
+
+// hidden reports whether a listener is on a loopback address, which web pages can reach and others cannot.
+func (f *listenerFlags) hidden() bool {
+	_, tcp := f.listener.Addr().(*net.TCPAddr)
+	return tcp && f.private()
 }
 
 func (v *server) openRESP(l *listenerFlags) error {

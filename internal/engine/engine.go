@@ -168,7 +168,7 @@ func (e *Engine) openState(store weir.Store) (err error) {
 // layers, and is its own fallback.
 func (e *Engine) addLayers(store weir.Store) (local weir.Store, err error) {
 	if e.Store == Memory {
-		e.Counts = e.Metrics.Store(store)
+		e.Counts = e.Metrics.Store(e.Metrics.Watch(store))
 		return e.Counts, nil
 	}
 	if e.stack, err = newStack(store, &e.Config, e.Metrics); err != nil {
@@ -201,6 +201,8 @@ func (e *Engine) run() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.ended.Go(func() { e.manager.Run(ctx) })
+	e.Metrics.Probe(e.probe(ctx), e.Store == Memory)
+	e.ended.Go(func() { e.lookForStuck(ctx) })
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the

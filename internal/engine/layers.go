@@ -30,11 +30,13 @@ func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, er
 	if err != nil {
 		return nil, err
 	}
+	local := memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes))
+	bounds := memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
+		memstore.WithoutOverflow())
 	o := layers.Options{
-		Local: memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes)),
-		Nodes: c.Nodes,
-		Bounds: memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
-			memstore.WithoutOverflow()),
+		Local:          m.Watch(local),
+		Nodes:          c.Nodes,
+		Bounds:         m.Watch(bounds),
 		Terms:          s.of,
 		Updates:        updates,
 		Without:        c.Without,
