@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,69 @@ func TestStoreStaysBelowItsCeilingOfBytes(t *testing.T) {
 		if stats := store.Stats(); stats.Bytes > ceiling+ceiling/8 {
 			t.Errorf("%v: stats are %+v", spec, stats)
 		}
+	}
+}
+
+// Several limits in one decision stay below the ceiling as one does, whichever way decides them.
+func TestSeveralLimitsStayBelowTheCeilingOfBytes(t *testing.T) {
+	const ceiling = 1 << 20
+	for _, limits := range []int{1, 2, 3, 4, 5, 8, weir.MaxClaims} {
+		store := bounded(t, ceiling)
+		specs := make([]weir.Spec, limits)
+		for i := range specs {
+			specs[i] = weir.SlidingLog{Limit: 10_000_000, Window: time.Hour}
+		}
+		l := limiter(t, store, specs...)
+		var err error
+		requests := int64(0)
+		for ; err == nil && requests < 100_000; requests++ {
+			_, err = l.Allow(t.Context(), "key")
+		}
+		stats := store.Stats()
+		if !errors.Is(err, memstore.ErrFull) || stats.Bytes < ceiling/2 || stats.Bytes > ceiling {
+			t.Errorf("%d limits: %v after %d requests; %+v", limits, err, requests, stats)
+		}
+	}
+}
+
+// Numbers with more slices take more memory: at the ceiling they wait for room.
+func TestCountersOfMoreSlicesAskForRoom(t *testing.T) {
+	const ceiling = 200_000
+	store := bounded(t, ceiling)
+	few := limiter(t, store, weir.SlidingCounter{Limit: 1000, Window: time.Hour, Slices: 1})
+	many := limiter(t, store, weir.SlidingCounter{Limit: 1000, Window: time.Hour, Slices: 100})
+	keys := 0
+	for ; store.Stats().Overflow == 0; keys++ {
+		allow(t, few, name(keys))
+	}
+	for i := range keys - 1 {
+		if _, err := many.Allow(t.Context(), name(i)); !errors.Is(err, memstore.ErrFull) {
+			t.Fatalf("key %d of %d: error %v, want ErrFull", i, keys, err)
+		}
+		allow(t, few, name(i))
+	}
+	if stats := store.Stats(); stats.Bytes > ceiling+ceiling/8 {
+		t.Errorf("stats are %+v", stats)
+	}
+}
+
+// A snapshot beyond the ceiling of bytes is not loaded.
+func TestLoadKeepsTheCeilingOfBytes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	store := bounded(t, 1<<20)
+	l := limiter(t, store, weir.SlidingLog{Limit: 1000, Window: time.Hour})
+	for range 500 {
+		allow(t, l, "key")
+	}
+	if err := store.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	small := bounded(t, 4000)
+	if err := small.Load(file); err == nil || !strings.Contains(err.Error(), "WithMaxBytes") || small.Stats().Keys != 0 {
+		t.Errorf("error %v; %+v", err, small.Stats())
+	}
+	if err := bounded(t, 1<<20).Load(file); err != nil {
+		t.Error(err)
 	}
 }
 

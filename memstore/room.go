@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
 )
 
 // unknown is the earliest expiry of a shard that was never asked for room.
@@ -195,31 +196,42 @@ const (
 // bytes is the approximate memory of the keys and their states.
 func (s *Store) bytes() int64 { return s.keys.Load()*keyBytes + s.large.Load() }
 
+// size is about the memory of a large state of the limit.
+func (b *large) size(l *weir.Limit) int64 {
+	switch l.Algorithm() {
+	case weir.AlgorithmSlidingLog:
+		return largeBytes + b.log.Bytes()
+	case weir.AlgorithmSlidingCounter:
+		return largeBytes + b.counter.Bytes()
+	default:
+		return largeBytes + b.leases.Bytes()
+	}
+}
+
 // measure updates the counted size of a large state after a change. The caller holds its mutex.
 func (s *Store) measure(own *owner) {
 	big := own.large
-	bytes := largeBytes
-	switch own.limit.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		bytes += big.log.Bytes()
-	case weir.AlgorithmSlidingCounter:
-		bytes += big.counter.Bytes()
-	case weir.AlgorithmConcurrency:
-		bytes += big.leases.Bytes()
-	}
-	if bytes != big.bytes {
+	if bytes := big.size(own.limit); bytes != big.bytes {
 		s.large.Add(bytes - big.bytes)
 		big.bytes = bytes
 	}
 }
 
-// spare reports whether a charge under the limit needs no memory, or memory is left.
-func (s *Store) spare(l *weir.Limit, st state, now int64) bool {
-	if st.large == nil || s.bytes() < s.maxBytes {
-		return true
+// tight reports whether a charge may find no memory: below half of the ceiling it does, because a log that grows doubles.
+func (s *Store) tight() bool { return s.bytes() > s.maxBytes/2 }
+
+// spare reports whether so much memory is left.
+func (s *Store) spare(bytes int64) bool { return bytes <= 0 || s.bytes()+bytes <= s.maxBytes }
+
+// growth is by how many bytes a charge under the limit makes a state larger.
+func (b *large) growth(l *weir.Limit, now int64) int64 {
+	switch l.Algorithm() {
+	case weir.AlgorithmSlidingLog:
+		return b.log.Growth(l, now)
+	case weir.AlgorithmConcurrency:
+		return concurrency.LeaseBytes
 	}
-	return l.Algorithm() != weir.AlgorithmConcurrency &&
-		(l.Algorithm() != weir.AlgorithmSlidingLog || !st.large.log.Full(l, now))
+	return 0
 }
 
 // maxLoans bounds the grants on overflow keys that are remembered.

@@ -159,7 +159,7 @@ func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decisio
 	if newest(own.limit, state{large: big}) > now {
 		now = s.now()
 	}
-	if ok = e.word.Load() == 0 && e.owner.Load() == own && s.spare(own.limit, state{large: big}, now); ok {
+	if ok = e.word.Load() == 0 && e.owner.Load() == own && !(s.tight() && !s.spare(big.growth(own.limit, now))); ok {
 		if granted = big.take(own.limit, cost, now, d, true); granted {
 			s.measure(own)
 		}

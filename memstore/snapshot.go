@@ -191,6 +191,16 @@ func (s *Store) readAll(text []byte) error {
 		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (weir serve: --max-keys)",
 			len(r.keys), s.maxKeys)
 	}
+	bytes := int64(len(r.keys)) * keyBytes
+	for i := range r.keys {
+		if k := &r.keys[i]; k.state.large != nil {
+			bytes += k.state.large.size(k.limit)
+		}
+	}
+	if bytes > s.maxBytes {
+		return fmt.Errorf("its keys take %d bytes, the store has room for %d; raise WithMaxBytes (weir serve: --max-bytes)",
+			bytes, s.maxBytes)
+	}
 	s.keyer = keyer
 	for i := range r.keys {
 		s.adopt(&r.keys[i])

@@ -125,7 +125,7 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 			return false
 		}
 	}
-	if !t.unchanged() {
+	if !t.unchanged() || t.store.tight() && !t.spare(claims) {
 		return false
 	}
 	for i := range t.count {
@@ -143,6 +143,17 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 		}
 	}
 	return true
+}
+
+// spare reports whether there is memory for what grows.
+func (t *together) spare(claims []weir.Claim) bool {
+	bytes := int64(0)
+	for i := range t.count {
+		if h := &t.holds[i]; h.writes && h.owner.large != nil {
+			bytes += h.owner.large.growth(claims[i].Limit, t.now)
+		}
+	}
+	return t.store.spare(bytes)
 }
 
 // lock locks an entry if it is unchanged since it was read.

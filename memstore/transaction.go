@@ -326,10 +326,8 @@ func (t *transaction) changes() bool {
 
 // charge charges each claim its cost times over, or none of them: the error is ErrFull.
 func (t *transaction) charge(times int64) error {
-	for i := range t.claims {
-		if !t.claims[i].Renew && !t.store.spare(t.claims[i].Limit, t.view(i), t.now) {
-			return ErrFull
-		}
+	if t.store.tight() && !t.spare() {
+		return ErrFull
 	}
 	for i := range t.claims {
 		c := &t.claims[i]
@@ -347,6 +345,22 @@ func (t *transaction) charge(times int64) error {
 		}
 	}
 	return nil
+}
+
+// spare reports whether there is memory for what grows. A counter does if its numbers have more slices by now.
+func (t *transaction) spare() bool {
+	bytes := int64(0)
+	for i := range t.claims {
+		c, p, after := &t.claims[i], t.place(t.root(i)), t.view(i)
+		if c.Renew || after.large == nil || c.Cost == 0 && c.Lease == "" {
+			continue
+		}
+		bytes += after.large.growth(c.Limit, t.now)
+		if p.entry != nil && after.large != p.entry.owner.Load().large {
+			bytes += after.large.size(c.Limit) - p.entry.owner.Load().large.bytes
+		}
+	}
+	return t.store.spare(bytes)
 }
 
 // allHeld reports whether each lease on which a charge or a refund depends is held.

@@ -106,8 +106,11 @@ func New(leases []Lease) *State {
 	return s
 }
 
-// Bytes is about the memory of the leases, with ids of the usual length.
-func (s *State) Bytes() int64 { return int64(len(s.leases)) * 128 }
+// LeaseBytes is about the memory of a lease, with an id of the usual length.
+const LeaseBytes = 128
+
+// Bytes is about the memory of the leases.
+func (s *State) Bytes() int64 { return int64(len(s.leases)) * LeaseBytes }
 
 // held is the units of the leases that live at now.
 func (s *State) held(now int64) int64 {

@@ -152,16 +152,23 @@ func New(entries []Entry) *State {
 }
 
 // Bytes is about the memory of the charges.
-func (s *State) Bytes() int64 { return int64(len(s.entries)) * 16 }
+func (s *State) Bytes() int64 { return bytes(len(s.entries)) }
 
-// Full reports whether the next charge would make the state grow.
-func (s *State) Full(l *weir.Limit, now int64) bool {
+func bytes(entries int) int64 { return int64(entries) * 16 }
+
+// Growth is by how many bytes the next charge makes the state larger.
+func (s *State) Growth(l *weir.Limit, now int64) int64 {
 	if s.count < len(s.entries) {
-		return false
+		return 0
 	}
-	_, dead := s.used(l, now)
-	return dead == 0 && (s.count == 0 || s.newest().At < now)
+	if _, dead := s.used(l, now); dead > 0 || s.count > 0 && s.newest().At >= now {
+		return 0
+	}
+	return bytes(grown(s.count) - s.count)
 }
+
+// grown is how many places a state has once it grew.
+func grown(count int) int { return max(4, 2*count) }
 
 // Newest is the instant of the newest charge; the earliest, if there is none.
 func (s *State) Newest() int64 {
@@ -208,9 +215,9 @@ func (s *State) drop(dead int) {
 
 func (s *State) push(e Entry) {
 	if s.count == len(s.entries) {
-		grown := make([]Entry, max(4, 2*s.count))
-		copy(grown, s.Entries())
-		s.entries, s.first = grown, 0
+		entries := make([]Entry, grown(s.count))
+		copy(entries, s.Entries())
+		s.entries, s.first = entries, 0
 	}
 	s.count++
 	*s.newest() = e
