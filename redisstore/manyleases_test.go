@@ -24,9 +24,17 @@ func TestManyExpiredLeasesAgreeWithTheEmbeddedStore(t *testing.T) {
 	for round := range 8 {
 		most := 1 + int64(round/4)*2 // units of a lease
 		for i := range 1_500 {
-			limit := weir.MustLimit("held", weir.Concurrency{Limit: 400 * most, TTL: time.Duration(500+draw.IntN(3)*500) * time.Microsecond})
+			capacity := 400 * most
+			if draw.IntN(4) == 0 { // lowered for a while
+				capacity = 1 + draw.Int64N(capacity)
+			}
+			limit := weir.MustLimit("held", weir.Concurrency{Limit: capacity, TTL: time.Duration(500+draw.IntN(3)*500) * time.Microsecond})
 			lease := fmt.Sprint("lease-", draw.IntN(300))
-			claims := []weir.Claim{{Key: fmt.Sprint("key-", round), Limit: limit, Cost: 1 + draw.Int64N(most), Lease: lease}}
+			cost := 1 + draw.Int64N(most)
+			if draw.IntN(8) == 0 {
+				cost = 1 + draw.Int64N(capacity)
+			}
+			claims := []weir.Claim{{Key: fmt.Sprint("key-", round), Limit: limit, Cost: cost, Lease: lease}}
 			back := int64(0)
 			switch n := draw.IntN(200); {
 			case n < 2: // all expire, and some of them are alive again

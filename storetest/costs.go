@@ -40,7 +40,8 @@ func Costs(t *testing.T, s Subject) {
 	c.claimsOfAllKinds()
 	c.longLog()
 	c.counterOfOtherSlices()
-	c.manyLeases()
+	c.manyLeases(1)
+	c.manyLeases(100)
 }
 
 type costs struct {
@@ -204,19 +205,36 @@ func (c *costs) counterOfOtherSlices() {
 	c.measure("counter of 60 slices read as 100: refuse", costRatio, c.take(claims))
 }
 
-// manyLeases are held, and then expire together.
-func (c *costs) manyLeases() {
-	claims := c.claims(1, weir.Concurrency{Limit: 2 * many, TTL: 10 * time.Second})
+// manyLeases are held, of one unit each or of several; the limit is lowered, and then they expire together.
+func (c *costs) manyLeases(units int64) {
+	name := fmt.Sprintf("100,000 leases of %d: ", units)
+	claims := c.claims(1, weir.Concurrency{Limit: 2 * many * units, TTL: time.Minute})
+	claims[0].Cost = units
 	c.fill(claims[0], many)
-	c.measure("100,000 leases: acquire", costRatio, c.take(claims))
+	c.measure(name+"acquire", costRatio, c.take(claims))
 	release := c.refund(claims, c.now)
-	c.measure("100,000 leases: release", costRatio, func() error {
+	c.measure(name+"release", costRatio, func() error {
 		if err := release(); err != weir.ErrLeaseGone {
 			return err
 		}
 		return nil
 	})
-	c.clock.now.Add(20 * time.Second.Microseconds())
-	c.measure("100,000 leases that have expired: peek", costRatio, c.decide(claims, 0))
-	c.measure("100,000 leases that have expired: acquire", costRatio, c.take(claims))
+	held := claims[0].Limit
+	for _, lowered := range []struct{ limit, cost int64 }{
+		{2 * many, 2 * many}, {2 * many, many + many/2}, {many * 9 / 10, 1}, {many / 2, many / 4}, {10, 1}, {10, 10},
+	} {
+		claims[0].Limit = weir.MustLimit(held.Name(),
+			weir.Concurrency{Limit: lowered.limit * units, TTL: time.Minute})
+		claims[0].Cost = lowered.cost * units
+		asked := fmt.Sprintf("a cost of %d under a limit of %d", lowered.cost, lowered.limit)
+		c.measure(name+"refuse "+asked, costRatio, c.take(claims))
+		c.measure(name+"peek for "+asked, costRatio, c.decide(claims, 0))
+	}
+	claims[0].Limit, claims[0].Cost = held, units
+	c.clock.now.Add(time.Minute.Microseconds() - many/2) // half of them have expired
+	c.measure(name+"half have expired: peek", costRatio, c.decide(claims, 0))
+	c.measure(name+"half have expired: acquire", costRatio, c.take(claims))
+	c.clock.now.Add(2 * time.Minute.Microseconds())
+	c.measure(name+"all have expired: peek", costRatio, c.decide(claims, 0))
+	c.measure(name+"all have expired: acquire", costRatio, c.take(claims))
 }

@@ -16,13 +16,20 @@ type Lease struct {
 	Expires int64 // µs: the first instant at which it is gone
 }
 
-// State is the leases by expiry, soonest first, some of them expired. The zero State
+// State is the leases by expiry, soonest first, and by id, some of them expired. The zero State
 // holds none.
 type State struct {
 	leases []Lease
 	units  int64            // of all leases, expired ones too
 	byID   map[string]int64 // id → Expires, to find a lease among many
+
+	gone      int   // so many leases had expired when somebody last asked,
+	goneUnits int64 // with so many units
 }
+
+// byUnits is how many leases, the soonest to expire, a wait counts with their units. Each further
+// one counts as one unit: a store must not read 100,000 leases for a refusal.
+const byUnits = 32
 
 // Available is how many units are free, or −1 if more are held than the limit has.
 func (s *State) Available(l *weir.Limit, now int64) int64 {
@@ -61,14 +68,22 @@ func (s *State) Decision(l *weir.Limit, n, now int64) weir.Decision {
 	if count := len(s.leases); count > 0 {
 		summary.Last = s.leases[count-1].Expires
 	}
-	if n <= l.Capacity() {
-		excess := summary.Held + n - l.Capacity()
-		for i := s.dead(now); excess > 0; i++ {
-			excess -= s.leases[i].Units
-			summary.Frees = s.leases[i].Expires
-		}
+	if excess := summary.Held + n - l.Capacity(); excess > 0 && n <= l.Capacity() {
+		summary.Frees = s.frees(excess, now)
 	}
 	return summary.Decision(l, n, now)
+}
+
+// frees is the instant at which leases of so many units have expired, or a later one: see byUnits.
+func (s *State) frees(units, now int64) int64 {
+	live := s.leases[s.dead(now):]
+	counted := 0
+	for counted < min(byUnits, len(live)) && units > 0 {
+		units -= live[counted].Units
+		counted++
+	}
+	further := min(max(units, 0), int64(len(live)-counted))
+	return live[counted+int(further)-1].Expires
 }
 
 // Summary is the part of the leases that a decision depends on.
@@ -114,29 +129,31 @@ func (s *State) Bytes() int64 { return int64(len(s.leases)) * LeaseBytes }
 
 // held is the units of the leases that live at now.
 func (s *State) held(now int64) int64 {
-	units := s.units
-	for _, lease := range s.leases[:s.dead(now)] {
-		units -= lease.Units
-	}
-	return units
+	s.dead(now)
+	return s.units - s.goneUnits
 }
 
-// dead is the number of expired leases.
+// dead is the number of expired leases. It looks at those that expired since it was last asked.
 func (s *State) dead(now int64) int {
-	dead := 0
-	for dead < len(s.leases) && s.leases[dead].Expires <= now {
-		dead++
+	for s.gone < len(s.leases) && s.leases[s.gone].Expires <= now {
+		s.goneUnits += s.leases[s.gone].Units
+		s.gone++
 	}
-	return dead
+	for s.gone > 0 && s.leases[s.gone-1].Expires > now { // the clock has stepped back
+		s.gone--
+		s.goneUnits -= s.leases[s.gone].Units
+	}
+	return s.gone
 }
 
 func (s *State) purge(now int64) {
 	dead := s.dead(now)
 	for _, lease := range s.leases[:dead] {
 		delete(s.byID, lease.ID)
-		s.units -= lease.Units
 	}
 	s.leases = slices.Delete(s.leases, 0, dead)
+	s.units -= s.goneUnits
+	s.gone, s.goneUnits = 0, 0
 }
 
 func (s *State) put(lease Lease) {
@@ -149,25 +166,31 @@ func (s *State) put(lease Lease) {
 	lease.Units = min(lease.Units, weir.MaxUnits-s.units)
 	s.units += lease.Units
 	s.byID[lease.ID] = lease.Expires
-	s.leases = slices.Insert(s.leases, s.place(lease.Expires+1), lease)
+	place := s.place(lease)
+	s.leases = slices.Insert(s.leases, place, lease)
+	if place < s.gone {
+		s.gone++
+		s.goneUnits += lease.Units
+	}
 }
 
 func (s *State) remove(id string) Lease {
-	i := s.place(s.byID[id])
-	for s.leases[i].ID != id {
-		i++
-	}
-	lease := s.leases[i]
-	s.leases = slices.Delete(s.leases, i, i+1)
+	place := s.place(Lease{ID: id, Expires: s.byID[id]})
+	lease := s.leases[place]
+	s.leases = slices.Delete(s.leases, place, place+1)
 	s.units -= lease.Units
 	delete(s.byID, id)
+	if place < s.gone {
+		s.gone--
+		s.goneUnits -= lease.Units
+	}
 	return lease
 }
 
-// place is the index of the first lease that expires at the instant or later.
-func (s *State) place(expires int64) int {
-	i, _ := slices.BinarySearchFunc(s.leases, expires, func(lease Lease, at int64) int {
-		return cmp.Compare(lease.Expires, at)
+// place is the index of a lease, or of the place where it belongs.
+func (s *State) place(lease Lease) int {
+	i, _ := slices.BinarySearchFunc(s.leases, lease, func(a, b Lease) int {
+		return cmp.Or(cmp.Compare(a.Expires, b.Expires), cmp.Compare(a.ID, b.ID))
 	})
 	return i
 }

@@ -1,6 +1,7 @@
 package concurrency_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,6 +56,35 @@ func step(t *rapid.T, limit *weir.Limit, twin *concurrency.State, want *model.Le
 
 func TestReference(t *testing.T) { rapid.Check(t, reference) }
 
+// A wait counts the units of 32 leases and one unit of each further one, in the same order everywhere: also where many
+// leases expire at one instant, and where a limit was lowered.
+func TestWaitsForManyLeases(t *testing.T) { rapid.Check(t, manyLeases) }
+
+func manyLeases(t *rapid.T) {
+	twin, want := &concurrency.State{}, &model.Leases{}
+	most, spread := rapid.Int64Range(1, 3).Draw(t, "most units"), rapid.SampledFrom([]int{4, 1000}).Draw(t, "ttls")
+	now, held := int64(chance.Begin), int64(0)
+	for i := range rapid.IntRange(20, 70).Draw(t, "leases") {
+		n := rapid.Int64Range(1, most).Draw(t, "units")
+		limit := weir.MustLimit("test", weir.Concurrency{
+			Limit: weir.MaxUnits, TTL: time.Duration(rapid.IntRange(1, spread).Draw(t, "ttl")) * time.Microsecond,
+		})
+		id := fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "id"), "-", i)
+		twin.Take(limit, id, n, now)
+		want.Take(limit, id, n, now)
+		held += n
+	}
+	for range 10 {
+		limit := weir.MustLimit("test", weir.Concurrency{
+			Limit: rapid.Int64Range(1, held).Draw(t, "limit"), TTL: time.Microsecond,
+		})
+		n, at := rapid.Int64Range(1, limit.Capacity()).Draw(t, "cost"), now+rapid.Int64Range(-1, 5).Draw(t, "at")
+		if got, want := twin.Decision(limit, n, at), model.Describe(want, limit, n, at); got != want {
+			t.Fatalf("%s: for %d units\n got %+v\nwant %+v", limit, n, got, want)
+		}
+	}
+}
+
 func FuzzReference(f *testing.F) {
 	chance.Seed(f)
 	f.Fuzz(rapid.MakeFuzz(reference))
@@ -94,5 +124,22 @@ func TestNew(t *testing.T) {
 	}
 	if !loaded.Release("ann", chance.Begin+7) || loaded.Available(limit, chance.Begin+7) != 6 {
 		t.Error("a loaded lease cannot be released")
+	}
+}
+
+// A refusal does not read the leases that are held, however far the limit was lowered, nor those that have expired.
+func BenchmarkRefusal(b *testing.B) {
+	state, now := &concurrency.State{}, int64(chance.Begin)
+	held := weir.MustLimit("test", weir.Concurrency{Limit: 100_000, TTL: time.Second})
+	lowered := weir.MustLimit("test", weir.Concurrency{Limit: 30_000, TTL: time.Second})
+	for i := range 100_000 {
+		state.Take(held, fmt.Sprint(i), 1, now+int64(i))
+	}
+	for name, at := range map[string]int64{"held": now + 100_000, "half expired": now + held.Period() + 50_000} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				state.Decision(lowered, 15_000, at)
+			}
+		})
 	}
 }

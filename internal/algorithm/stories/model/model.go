@@ -2,6 +2,7 @@
 package model
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"slices"
@@ -65,7 +66,11 @@ func Describe(w Model, l *weir.Limit, cost, now int64) weir.Decision {
 	}
 	d.RetryAfter = weir.Never
 	if cost <= l.Most() {
-		d.RetryAfter = wait(func(after int64) bool { return w.Fits(l, cost, now+after) })
+		fits := w.Fits
+		if leases, ok := w.(*Leases); ok {
+			fits = leases.promised(now)
+		}
+		d.RetryAfter = wait(func(after int64) bool { return fits(l, cost, now+after) })
 	}
 	d.ResetAfter = wait(func(after int64) bool { return w.Fresh(l, now+after) })
 	if debtor, ok := w.(Indebted); ok {
@@ -408,7 +413,31 @@ func (s *Leases) used(now int64) (n int64) {
 }
 
 func (s *Leases) Fits(l *weir.Limit, n, now int64) bool { return s.used(now)+n <= l.Capacity() }
-func (s *Leases) Clone() Model                          { return &Leases{slices.Clone(s.held)} }
+
+// promised is Fits for later instants, as it is told at now: of the leases that expire first 32 count with their units
+// and each further one as one unit, until all have expired.
+func (s *Leases) promised(now int64) func(l *weir.Limit, n, at int64) bool {
+	live := slices.DeleteFunc(slices.Clone(s.held), func(l lease) bool { return l.expires <= now })
+	slices.SortFunc(live, func(a, b lease) int {
+		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.id, b.id))
+	})
+	return func(l *weir.Limit, n, at int64) bool {
+		used := s.used(now)
+		for i, lease := range live {
+			switch {
+			case at < lease.expires:
+				return used+n <= l.Capacity()
+			case i < 32:
+				used -= lease.n
+			default:
+				used--
+			}
+		}
+		return n <= l.Capacity()
+	}
+}
+
+func (s *Leases) Clone() Model { return &Leases{slices.Clone(s.held)} }
 
 func (s *Leases) Fresh(_ *weir.Limit, now int64) bool {
 	return !slices.ContainsFunc(s.held, func(l lease) bool { return now < l.expires })
