@@ -22,6 +22,7 @@ type Engine struct {
 	*Setup
 	Gate    *gate.Gate
 	Counts  weir.Store // the store with its layers
+	Local   weir.Store // decides by itself while the store does not answer
 	Metrics *servermetrics.Metrics
 	Book    *ledger.Ledger // nil: none
 
@@ -95,8 +96,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err := e.openAudit(ctx); err != nil {
 		return err
 	}
-	local, err := e.addLayers(store)
-	if err != nil {
+	if e.Local, err = e.addLayers(store); err != nil {
 		return err
 	}
 	e.outage = &outage{log: e.Log, mark: e.Mark}
@@ -105,7 +105,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.Gate, err = gate.New(e.Counts, e.Set, e.options(store, local)...); err != nil {
+	if e.Gate, err = gate.New(e.Counts, e.Set, e.options(store)...); err != nil {
 		return err
 	}
 	use()
@@ -121,12 +121,12 @@ func (e *Engine) open(ctx context.Context) error {
 }
 
 // options are those of the gate.
-func (e *Engine) options(store, local weir.Store) []gate.Option {
+func (e *Engine) options(store weir.Store) []gate.Option {
 	count := e.Metrics.Verdict
 	if e.watcher != nil {
 		count = e.watcher.Observer()
 	}
-	opts := []gate.Option{gate.WithLocal(local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
+	opts := []gate.Option{gate.WithLocal(e.Local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
 		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
 	if e.geo != nil {
 		opts = append(opts, gate.WithGeo(e.geo))

@@ -153,6 +153,7 @@ type Node struct {
 	Bound       string        `json:"bound"`             // accuracy in force: strict, prefetch, degraded
 	Share       string        `json:"share,omitempty"`   // what the bound allows, in words
 	Problems    []string      `json:"problems,omitempty"`
+	Alone       bool          `json:"alone,omitempty"` // the other nodes could not be read
 }
 
 // A Mark is a change or an incident on the time axis.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
@@ -32,6 +33,7 @@ type Server struct {
 	Layer    string                 // name of the ledger's layer in Status
 	Status   func() *ruleset.Status // as ruleset.Manager.Status
 	Gate     *gate.Gate
+	Local    weir.Store // that decides rules with on_store_error: local; nil: its counts are not shown
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
 	// Reload reads all sources, and returns when their rules are in force, or their mistakes.

@@ -63,7 +63,8 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(store, set, gate.WithLocal(memstore.New()))
+	local := memstore.New()
+	g, err := gate.New(store, set, gate.WithLocal(local))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 		t.Fatal(err)
 	}
 	log := new(strings.Builder)
-	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g,
+	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Local: local,
 		Compile: compile,
 		Reload:  keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }

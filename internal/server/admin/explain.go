@@ -98,6 +98,8 @@ type ExplainedRule struct {
 	Binding *int64 `json:"binding,omitzero" doc:"Index of the limit with the longest wait."`
 	Skipped string `json:"skipped,omitzero" doc:"Why the rule matches and is not decided."`
 	Decides bool   `json:"decides,omitzero" doc:"Its limit decides the request."`
+	// Degraded is the rule's on_store_error.
+	Degraded rules.StoreError `json:"degraded,omitzero" enum:"local|allow|deny" doc:"The store did not answer, and this decides. Limits of local are this server's."`
 }
 
 // Bounds of an explanation.
@@ -154,7 +156,7 @@ func (r *ExplainedRule) rank() int {
 			rank = 1
 		}
 	}
-	if r.BannedFor > 0 {
+	if r.BannedFor > 0 || r.Degraded == rules.RefuseAll {
 		return 0
 	}
 	return rank
@@ -250,12 +252,37 @@ func (h *handler) explainKey(ctx context.Context, l *lookup, e *Explanation) err
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		one.Key, one.Skipped = keyOf(l.rule, l.key, l.values), gate.Unasked
+		one.Key, one.Skipped, one.Degraded = h.localState(ctx, l), gate.Unasked, l.rule.OnStoreError()
 	default:
 		one.Key = *key
 	}
 	e.Rules = append(e.Rules, one)
 	return nil
+}
+
+// localState is a key as this server decides it while the store does not answer. It has limits if the rule's
+// on_store_error is local.
+func (h *handler) localState(ctx context.Context, l *lookup) Key {
+	answer := keyOf(l.rule, l.key, l.values)
+	if h.Local == nil || l.rule.OnStoreError() != rules.Local {
+		return answer
+	}
+	claims := h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits)
+	limits := len(claims)
+	if bans := l.rule.Bans(); bans != nil {
+		claims = append(claims, weir.Claim{Key: l.key, Limit: bans.Hold})
+	}
+	decisions := make([]weir.Decision, len(claims))
+	if _, err := h.Local.Decide(ctx, claims, 0, decisions); err != nil {
+		return answer
+	}
+	for i := range limits {
+		answer.Limits = append(answer.Limits, keyLimit(&gate.Check{Claim: &claims[i], Decision: &decisions[i]}))
+	}
+	if len(claims) > limits {
+		answer.BannedFor = decisions[limits].RetryAfter.Seconds()
+	}
+	return answer
 }
 
 // keyOf is a key without limits.
@@ -344,6 +371,9 @@ func (r *ExplainedRule) fill(v *gate.Verdict, rule *rules.Rule) {
 			continue
 		}
 		r.Key.Key, r.Skipped = readable(check.Claim.Key), ""
+		if v.Degraded() && (check.Local || !check.Decided) {
+			r.Degraded = rule.OnStoreError()
+		}
 		switch {
 		case !check.Decided:
 			r.Skipped = gate.Unasked

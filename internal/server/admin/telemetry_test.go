@@ -19,6 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -332,11 +333,44 @@ func TestExplainChoosesTheRoute(t *testing.T) {
 	}
 }
 
-// TestExplainWithoutStore still lists the rules, and says what is missing.
+// TestExplainWithoutStore still lists the rules with what decides meanwhile, and says what is missing.
 func TestExplainWithoutStore(t *testing.T) {
 	e := broken(t).start().explained(`{"text":"203.0.113.7"}`)
-	if len(e.Rules) != 3 || e.Rules[0].Skipped != gate.Unasked || len(e.Problems) != 1 {
+	if len(e.Rules) != 3 || len(e.Problems) != 1 || e.Rules[0].Rule != "jobs" || e.Rules[0].Degraded != rules.RefuseAll {
 		t.Errorf("%+v", e)
+	}
+	for _, one := range e.Rules {
+		if one.Skipped != gate.Unasked || one.Degraded == "" {
+			t.Errorf("%+v", one)
+		}
+	}
+}
+
+// TestExplainWithoutStoreShowsLocalCounts: a key that this server refuses by itself is shown as refused.
+func TestExplainWithoutStoreShowsLocalCounts(t *testing.T) {
+	backend, err := ledger.NewMemory("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &mortal{Store: memstore.New()}
+	w := newWorldOf(t, "rules: [{"+strings.ReplaceAll(strings.TrimSpace(guessed), "\n", ", ")+"}]", gone{}, backend.Source(), store)
+	store.dead.Store(true)
+	c := w.start()
+	one := c.explained(`{"text":"203.0.113.7"}`).Rules[0]
+	if one.Degraded != rules.Local || len(one.Limits) != 1 || one.Limits[0].Remaining != 2 || *one.Limits[0].RetryAfter != 0 {
+		t.Errorf("before its requests: %+v", one)
+	}
+	w.guess(2)
+	if one = c.explained(`{"text":"203.0.113.7"}`).Rules[0]; *one.Limits[0].RetryAfter == 0 || one.BannedFor != 0 {
+		t.Errorf("after those that fit: %+v", one)
+	}
+	e := c.explained(`{"request":{"path":"/guess","client":"203.0.113.7"}}`)
+	if one = e.Rules[0]; e.Outcome != "refused" || one.Degraded != rules.Local || *one.Limits[0].RetryAfter == 0 {
+		t.Errorf("its next request: %+v", e)
+	}
+	w.guess(1)
+	if one = c.explained(`{"text":"203.0.113.7"}`).Rules[0]; one.BannedFor == 0 {
+		t.Errorf("after its refusal: %+v", one)
 	}
 }
 

@@ -372,7 +372,7 @@ func (h *History) nodes(ctx context.Context, missing error) []telemetry.Node {
 		}
 		self.ClockOffset = list[h.id].ClockOffset
 	}
-	if missing != nil {
+	if self.Alone = missing != nil; self.Alone {
 		self.Problems = append(self.Problems, "the other nodes are not shown: "+missing.Error())
 	}
 	list[h.id] = self

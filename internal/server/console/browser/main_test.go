@@ -102,7 +102,8 @@ func readAxe(dir string) (string, error) {
 
 // A server is a running weir.
 type server struct {
-	url string
+	url     string
+	process *os.Process
 }
 
 var listensAt = regexp.MustCompile(`http +(http://\S+)`)
@@ -134,7 +135,7 @@ func start(t *testing.T, rules string, args ...string) *server {
 				for lines.Scan() { // the program must not wait for a reader
 				}
 			}()
-			return &server{url: found[1]}
+			return &server{found[1], command.Process}
 		}
 	}
 	_ = command.Wait()

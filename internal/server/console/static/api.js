@@ -41,7 +41,7 @@ export async function send(method, path, { query, body, etag, signal } = {}) {
 		});
 	} catch (error) {
 		if (error.name === 'AbortError') throw error;
-		throw new Problem({ status: 0, title: String(error) });
+		throw new Problem({ status: 0, title: String(error), late: error.name === 'TimeoutError' && patience / 1000 });
 	}
 	if (response.status === 401 && path !== 'session') dispatchEvent(new Event('weir:unauthorized'));
 	if (!response.ok) throw await problemOf(response);
@@ -50,6 +50,7 @@ export async function send(method, path, { query, body, etag, signal } = {}) {
 }
 
 const most = 60_000; // ms between attempts after errors
+const patience = 10_000; // ms for an answer: then what is shown is marked as old
 
 // usePolled reads a document now and every so many ms, and returns {data, etag, error, at, busy, reload}. data is the
 // last document that was read, and at its time, also while error says why there is no newer one. Nothing is read while
@@ -71,7 +72,7 @@ export function usePolled(path, { query, body, every = 5000 } = {}) {
 			const mine = running = new AbortController();
 			set((old) => old.address === address ? { ...old, busy: true } : { address, busy: true });
 			try {
-				const answer = await send(body ? 'POST' : 'GET', path, { query, body, signal: mine.signal });
+				const answer = await send(body ? 'POST' : 'GET', path, { query, body, signal: AbortSignal.any([mine.signal, AbortSignal.timeout(patience)]) });
 				wait = every;
 				if (!stopped) set({ address, ...answer, at: new Date(), busy: false });
 			} catch (error) {

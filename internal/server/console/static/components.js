@@ -33,7 +33,7 @@ export function Result({ of: result, children }) {
 
 // sentence is the text of an error for people.
 export function sentence(error) {
-	if (error.status === 0) return t('error.unreachable');
+	if (error.status === 0) return error.late ? t('error.late', { s: error.late }) : t('error.unreachable');
 	return error.detail ?? error.message;
 }
 

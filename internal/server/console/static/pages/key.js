@@ -44,7 +44,10 @@ const waits = (limit) => limit.retry_after ?? Infinity;
 // used tells rules that have counted the key from those that only could.
 const used = (rule) => rule.banned_for > 0 || rule.limits.some((one) => one.reset_after > 0 || waits(one) > 0);
 
-const refuses = (rule) => rule.mode !== 'shadow' && (rule.banned_for > 0 || rule.limits.some((one) => waits(one) > 0));
+const refuses = (rule) => rule.mode !== 'shadow' && (rule.degraded === 'deny' || rule.banned_for > 0 || rule.limits.some((one) => waits(one) > 0));
+
+// isUnknown: neither the store nor this server says what the rule does now.
+const isUnknown = (rule) => rule.degraded === 'local' && !rule.limits.length;
 
 const wait = (rule) => Math.max(rule.banned_for ?? 0, ...rule.limits.map(waits));
 
@@ -69,10 +72,11 @@ function sentence(data, blocked, allowed, refusing, at) {
 	if (blocked) return t('key.isBlocked', { who: blocked.who, why: blocked.why ?? '', left: blocked.left });
 	if (allowed) return t('key.isAllowed', { who: allowed.who, why: allowed.why ?? '', left: allowed.left });
 	if (!data.rules.length) return t(data.what === 'request_id' ? 'key.noRule.request' : 'key.noRule');
-	if (!refusing) return t('key.passes');
+	if (refusing?.degraded === 'deny') return t('key.store.deny', { rule: refusing.rule });
+	if (!refusing) return t(data.rules.some(isUnknown) ? 'key.unknown' : data.rules.some((rule) => rule.degraded) ? 'key.store.passes' : 'key.passes');
 	const next = wait(refusing);
 	if (next === Infinity) return t('key.never', { rule: refusing.rule });
-	return html`${t(refusing.banned_for > 0 ? 'key.isBanned' : 'key.isRefused', { rule: refusing.rule })} <b><${Countdown} until=${at + 1000 * next} then=${t('key.now')} /></b>`;
+	return html`${refusing.degraded && t('key.store') + ' '}${t(refusing.banned_for > 0 ? 'key.isBanned' : 'key.isRefused', { rule: refusing.rule })} <b><${Countdown} until=${at + 1000 * next} then=${t('key.now')} /></b>`;
 }
 
 // Rules are those that limit the key. Those that have not counted it yet are folded.
@@ -97,7 +101,7 @@ function ruleColumns(at, exceptions, open) {
 	return [
 		{ name: 'key', title: t('nav.rule'), cell: (rule) => html`<a href=${href('rules', rule.rule)}>${rule.rule}</a> ${rule.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
 			${rule.banned_for > 0 && html`<${Badge} tone="bad">${t('key.banned')}</${Badge}>`}${exceptions.filter((one) => one.rule === rule.rule).map((one) => html` <${Badge}>${t('mark.' + one.kind)}</${Badge}>`)}
-			<div class="note">${[rule.label, rule.components.join(', '), rule.skipped].filter(Boolean).join(' · ')}</div>${write && html`<div class="narrow">${actions(rule)}</div>`}` },
+			<div class="note">${[rule.label, rule.components.join(', '), rule.degraded ? t('key.store.' + rule.degraded + '.note') : rule.skipped].filter(Boolean).join(' · ')}</div>${write && html`<div class="narrow">${actions(rule)}</div>`}` },
 		{ title: t('key.limit'), cell: (rule) => each(rule, (limit, binding) => html`<span class="mono code">${limit.limit}</span>${binding && rule.limits.length > 1 && html` <${Badge}>${t('key.binding')}</${Badge}>`}`) },
 		{ title: t('key.remaining'), number: true, cell: (rule) => each(rule, (limit) => number(limit.remaining)) },
 		{ title: t('key.next'), number: true, cell: (rule) => each(rule, (limit) => next(limit, rule, at)) },

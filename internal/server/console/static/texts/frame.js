@@ -38,6 +38,7 @@ export default {
 	'state.retry': ['Try again', '重试'],
 	'error.title': ['This did not work', '操作失败'],
 	'error.unreachable': ['The server cannot be reached.', '无法连接服务器。'],
+	'error.late': ['The server does not answer within {s} s.', '服务器在 {s} 秒内没有应答。'],
 	'error.line': ['line {line}, column {column}:', '第 {line} 行第 {column} 列：'],
 	'dialog.close': ['Close', '关闭'],
 	'dialog.cancel': ['Cancel', '取消'],
