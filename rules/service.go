@@ -28,7 +28,8 @@ type Service struct {
 	Connect       time.Duration
 	Header, Total time.Duration // 0: no bound
 	Retries       int
-	Failures      int // in a row that eject an address
+	RetrySafe     bool // GET and HEAD whose connection broke are sent once more
+	Failures      int  // in a row that eject an address
 	Eject         time.Duration
 	EjectMax      time.Duration
 	TLS           ServiceTLS
@@ -87,12 +88,16 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	if given.Health.Failures != 0 {
 		s.Failures = b.between(in("health.failures"), given.Health.Failures, 1, bounds.Failures)
 	}
+	s.RetrySafe = word(b, in("retry_safe"), given.RetrySafe, safeRetries) == safeRetries[0]
 	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, longestTime)
 	s.EjectMax = b.time(in("health.eject_max"), given.Health.EjectMax, max(5*time.Minute, s.Eject), s.Eject,
 		longestTime)
 	b.serviceTLS(in, s)
 	return s
 }
+
+// safeRetries are the words of retry_safe.
+var safeRetries = []string{"once", "never"}
 
 // longestTime is the longest time of a service.
 const longestTime = 24 * time.Hour

@@ -216,7 +216,8 @@ type ServiceSpec struct {
 	Balance   string   // "round_robin", as also "", or "least_requests"
 	Host      string   // "client", as also "", or "address": whose name a request has as Host
 	Timeout   Timeout
-	Retries   *int // 0 to bounds.Retries; nil: 1
+	Retries   *int   // 0 to bounds.Retries; nil: 1
+	RetrySafe string // "once", as also "", or "never": GET and HEAD whose connection broke
 	Health    Health
 	TLS       ServiceTLS // of https addresses
 }

@@ -41,6 +41,7 @@ var forwardFields = map[string][]forwardField{
 	serviceType: {{"addresses", "addresses", aList}, {"balance", "balance", aWord}, {"host", "host", aWord},
 		{"connectTimeout", "timeout.connect", aText}, {"headerTimeout", "timeout.header", aText},
 		{"totalTimeout", "timeout.total", aText}, {"retries", "retries", aNumber},
+		{"retrySafe", "retry_safe", aWord},
 		{"failures", "health.failures", aNumber}, {"ejectTime", "health.eject", aText},
 		{"ejectTimeMax", "health.eject_max", aText}, {"tlsServerName", "tls.server_name", aText}},
 	routeType: {{"service", "service", aText}, {"host", "host", aList}, {"path", "path", aText},

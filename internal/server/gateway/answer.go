@@ -199,6 +199,9 @@ func (w *response) WriteHeader(status int) {
 	if !informational && w.early() {
 		w.Header().Set("Connection", "close")
 	}
+	if h := w.Header(); !informational && h["Content-Type"] == nil {
+		h["Content-Type"] = nil // net/http would guess one, and a browser run an upload of a stranger as a page
+	}
 	if status == http.StatusContinue {
 		return // the server sends it when the transport reads the body, which may be before: the client would get two
 	}

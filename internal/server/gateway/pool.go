@@ -19,8 +19,8 @@ type pool struct {
 
 	mu      sync.Mutex
 	members []member
-	first   int   // of equal ones by least requests
-	budget  int64 // hundredths of a retry
+	first   int // of equal ones by least requests
+	budget  budget
 }
 
 // A member is an address with its part in the round robin.
@@ -41,16 +41,46 @@ type address struct {
 	attempts  [servermetrics.Attempts]atomic.Uint64
 }
 
-// The budget of retries: each request adds a fifth of one, up to ten.
-const (
-	retryCost   = 100
-	retryShare  = 20
-	retryBudget = 10 * retryCost
-)
+// A budget bounds retries to a fifth of the requests of the last ten seconds, and ten at least. All requests in
+// progress at an address fail at once when it does, so a budget that is saved up must grow with the load.
+type budget struct {
+	second   int64 // of the last slot
+	slots    [10]struct{ requests, retries int64 }
+	requests int64 // of all slots
+	retries  int64
+}
+
+// at moves the slots on to a time.
+func (b *budget) at(now time.Time) *struct{ requests, retries int64 } {
+	second := now.Unix()
+	for i := range min(max(second-b.second, 0), int64(len(b.slots))) {
+		old := &b.slots[(second-i)%int64(len(b.slots))]
+		b.requests -= old.requests
+		b.retries -= old.retries
+		*old = struct{ requests, retries int64 }{}
+	}
+	b.second = max(b.second, second)
+	return &b.slots[b.second%int64(len(b.slots))]
+}
+
+func (b *budget) request(now time.Time) {
+	b.at(now).requests++
+	b.requests++
+}
+
+// retry takes a retry from the budget, if there is one.
+func (b *budget) retry(now time.Time) bool {
+	slot := b.at(now)
+	if b.retries >= max(10, b.requests/5) {
+		return false
+	}
+	slot.retries++
+	b.retries++
+	return true
+}
 
 func newPool(spec *rules.Service) *pool {
-	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
-		budget: retryBudget}
+	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax}
 	for _, a := range spec.Addresses {
 		p.members = append(p.members, member{address: &address{Address: a}, weight: int64(a.Weight)})
 	}
@@ -83,33 +113,29 @@ func (m *member) state(now time.Time) servermetrics.Address {
 }
 
 // pick chooses an address for a request, and counts the request as in progress there. tried has a bit for each
-// address that the request was sent to before. If all others are ejected, they are chosen nevertheless. nil: none is
-// left, or the budget of retries is.
-func (p *pool) pick(now time.Time, tried uint64) (m *member, bit uint64) {
+// address that was tried before; unsent says that no connection was made to them. If all others are ejected, they are
+// chosen nevertheless. nil: none is left, or the budget of retries is spent, which an unsent request needs for
+// ejected addresses only; these need more, too.
+func (p *pool) pick(now time.Time, tried uint64, unsent, more bool) (m *member, bit uint64, healthy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if tried == 0 {
-		p.budget = min(p.budget+retryShare, retryBudget)
-	} else if p.budget < retryCost {
-		return nil, 0
+		p.budget.request(now)
 	}
-	from := p.candidates(now, tried)
-	if from == 0 {
-		return nil, 0
-	}
-	if tried != 0 {
-		p.budget -= retryCost
+	from, healthy := p.candidates(now, tried)
+	if from == 0 || tried != 0 && !(healthy && unsent) && !(more && p.budget.retry(now)) {
+		return nil, 0, false
 	}
 	i := p.roundRobin(from)
 	if p.least {
 		i = p.leastRequests(from)
 	}
 	p.members[i].active.Add(1)
-	return &p.members[i], 1 << i
+	return &p.members[i], 1 << i, healthy
 }
 
-// candidates are the addresses to choose from, as bits.
-func (p *pool) candidates(now time.Time, tried uint64) (from uint64) {
+// candidates are the addresses to choose from, as bits, and whether they are healthy.
+func (p *pool) candidates(now time.Time, tried uint64) (from uint64, healthy bool) {
 	all := ^uint64(0) >> (64 - len(p.members)) &^ tried
 	at := now.UnixNano()
 	for i := range p.members {
@@ -118,9 +144,9 @@ func (p *pool) candidates(now time.Time, tried uint64) (from uint64) {
 		}
 	}
 	if from &= all; from == 0 {
-		return all
+		return all, false
 	}
-	return from
+	return from, true
 }
 
 // roundRobin is smooth: of weights 3 and 1 it is a, a, b, a.

@@ -24,7 +24,7 @@ func poolOf(t *testing.T, fields string) *pool {
 func (p *pool) picks(n int) string {
 	var hosts []string
 	for range n {
-		m, _ := p.pick(time.Now(), 0)
+		m, _, _ := p.pick(time.Now(), 0, true, true)
 		m.active.Add(-1)
 		hosts = append(hosts, m.URL.Host)
 	}
@@ -48,7 +48,7 @@ func TestRoundRobinIsSmoothByWeight(t *testing.T) {
 func TestLeastRequestsByWeight(t *testing.T) {
 	p := poolOf(t, "balance: least_requests, addresses: [http://a weight 3, http://b, http://c]")
 	for range 50 { // none ends
-		p.pick(time.Now(), 0)
+		p.pick(time.Now(), 0, true, true)
 	}
 	var active []int64
 	for i := range p.members {
@@ -116,32 +116,69 @@ func TestEjectedAddressesAreTheLastResort(t *testing.T) {
 	if p.failedNow(&p.members[0], now) == 0 {
 		t.Fatal("not left out")
 	}
-	first, bit := p.pick(now, 0)
-	second, both := p.pick(now, bit)
+	first, bit, _ := p.pick(now, 0, true, true)
+	second, both, _ := p.pick(now, bit, true, true)
 	if first.URL.Host != "b" || second == nil || second.URL.Host != "a" {
 		t.Fatal(first, second)
 	}
-	if third, _ := p.pick(now, bit|both); third != nil {
+	if third, _, _ := p.pick(now, bit|both, true, true); third != nil {
 		t.Error("an address is tried twice")
 	}
 	p.members[1].until.Store(now.Add(time.Hour).UnixNano())
-	if m, _ := p.pick(now, 0); m == nil {
+	if m, _, _ := p.pick(now, 0, true, true); m == nil {
 		t.Error("no address, because all are ejected")
 	}
 }
 
-// TestRetriesHaveABudget: ten at once, and then one for five requests.
+// TestRetriesHaveABudget: ten at once, and a fifth of the requests of the last ten seconds.
 func TestRetriesHaveABudget(t *testing.T) {
 	p := poolOf(t, "addresses: [http://a, http://b]")
-	retried := 0
-	for range 110 {
-		_, bit := p.pick(time.Now(), 0)
-		if m, _ := p.pick(time.Now(), bit); m != nil {
-			retried++
+	begin := time.Unix(1_800_000_000, 0)
+	for _, step := range []struct {
+		after    time.Duration
+		requests int
+		want     int64 // retries of twice as many attempts
+	}{
+		{0, 1, 10},
+		{time.Second, 999, 190}, // of 1,000 in two seconds, of which ten were retries
+		{9 * time.Second, 1, 0},
+		{10 * time.Second, 0, 10}, // the first second is out: 1,000 less its request, and less its ten
+		{11 * time.Second, 0, 0},
+		{time.Minute, 0, 10},
+		{time.Minute - time.Hour, 500, 90}, // a clock that stepped back
+	} {
+		now, retried := begin.Add(step.after), int64(0)
+		for range step.requests {
+			p.pick(now, 0, true, true)
+		}
+		for range 2 * max(step.want, 10) {
+			if m, _, _ := p.pick(now, 1, false, true); m != nil {
+				retried++
+			}
+		}
+		if retried != step.want {
+			t.Errorf("after %v: %d retries, want %d", step.after, retried, step.want)
 		}
 	}
-	if retried < 30 || retried > 32 { // ten, and a fifth of 110 less those of the full budget
-		t.Error(retried)
+}
+
+// TestUnsentRequestsReachAHealthyAddress: whatever the budget is. Addresses that are left out need the budget.
+func TestUnsentRequestsReachAHealthyAddress(t *testing.T) {
+	p := poolOf(t, "addresses: [http://a, http://b, http://c], health: {failures: 1}")
+	now := time.Now()
+	p.failedNow(&p.members[1], now)
+	for range 1000 {
+		if m, _, healthy := p.pick(now, 1, true, false); m == nil || m.URL.Host != "c" || !healthy {
+			t.Fatal("an unsent request finds no address")
+		}
+	}
+	for i := range 12 {
+		if m, _, _ := p.pick(now, 1|4, true, true); (m != nil) != (i < 10) {
+			t.Errorf("%d: at an address that is left out: %v", i, m)
+		}
+	}
+	if m, _, _ := p.pick(now, 1|4, true, false); m != nil {
+		t.Error("an address that is left out is tried without retries")
 	}
 }
 

@@ -32,21 +32,24 @@ type notConnected struct{ error }
 
 func (e *notConnected) Unwrap() error { return e.error }
 
-// send sends a request to an address, and if no connection is made to others, within the retries of the service. The
-// request is the gateway's own, so its URL may be changed.
+// send sends a request to an address, and if that fails to others: see docs/gateway.md, Retries. The request is the
+// gateway's own, so its URL may be changed.
 func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
 	var tried uint64
 	var last error
+	sent, retries := false, s.spec.Retries
 	for attempt := 0; ; attempt++ {
-		m, bit := s.pool.pick(time.Now(), tried)
+		m, bit, healthy := s.pool.pick(time.Now(), tried, !sent, retries > 0)
 		if m == nil {
 			return nil, last
 		}
 		if tried |= bit; attempt > 0 {
 			s.retries.Add(1)
+			if !healthy {
+				retries--
+			}
 		}
-		more := attempt < s.spec.Retries && attempt+1 < len(s.pool.members)
-		response, err := s.transport.RoundTrip(s.to(r, m, more, upstreamHost))
+		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(s.pool.members), upstreamHost))
 		if err == nil {
 			m.answered(response.StatusCode)
 			p.address = m.address
@@ -59,10 +62,23 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 		}
 		s.failed(m, err, log)
 		var not *notConnected
-		if last = err; !more || begun || !errors.As(err, &not) {
+		switch last = err; {
+		case errors.As(err, &not):
+			if begun || s.spec.Retries == 0 {
+				return nil, err
+			}
+		case sent || !s.mayRepeat(r):
 			return nil, err
+		default:
+			sent = true
 		}
 	}
+}
+
+// mayRepeat reports whether a request that was sent may be sent once more. An upgrade is none that HTTP calls safe.
+func (s *service) mayRepeat(r *http.Request) bool {
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return safe && s.spec.RetrySafe && r.Body == nil && r.Header["Upgrade"] == nil
 }
 
 // to is the request to one address.

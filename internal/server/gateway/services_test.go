@@ -183,7 +183,8 @@ func TestUnconnectedRequestsAreRetried(t *testing.T) {
 	}
 }
 
-// TestSentRequestsAreNotRetried: a service that ends the connection may have done the work.
+// TestSentRequestsAreNotRetried: a service that ends the connection may have done the work. Requests without effects are
+// sent once more.
 func TestSentRequestsAreNotRetried(t *testing.T) {
 	var heads atomic.Int64
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -206,19 +207,29 @@ func TestSentRequestsAreNotRetried(t *testing.T) {
 		}
 	}()
 	one, other := listener.Addr().String(), strings.Replace(listener.Addr().String(), "127.0.0.1", "localhost", 1)
-	g := routed(t, fmt.Sprintf("services: [{name: s, retries: 3, addresses: [http://%s, http://%s]}]\n"+
-		"routes: [{name: r, service: s}]\nrules: []", one, other), "")
-	for i, request := range []string{"POST a.example /", "PUT a.example /", "GET a.example /"} {
-		body := strings.Repeat("x", 2-i) // none of GET
-		if got := g.ask(t, request, body); !strings.HasPrefix(got, "502 ") {
+	for _, test := range []struct {
+		fields, request, body string
+		want                  int64
+	}{
+		{"retries: 3", "POST a.example /", "x", 1},
+		{"retries: 3", "PUT a.example /", "", 1},
+		{"retries: 3", "GET a.example /", "x", 1},
+		{"retries: 3", "GET a.example /", "", 2},
+		{"retries: 1", "HEAD a.example /", "", 2},
+		{"retries: 0", "GET a.example /", "", 1},
+		{"retry_safe: never", "GET a.example /", "", 1},
+	} {
+		g := routed(t, fmt.Sprintf("services: [{name: s, %s, addresses: [http://%s, http://%s]}]\n"+
+			"routes: [{name: r, service: s}]\nrules: []", test.fields, one, other), "")
+		heads.Store(0)
+		if got := g.ask(t, test.request, test.body); !strings.HasPrefix(got, "502 ") {
 			t.Error(got)
 		}
-		if n := heads.Load(); n != int64(i+1) {
-			t.Fatalf("%s was sent %d times", request, n-int64(i))
+		s := g.Services()[0]
+		failed := s.Addresses[0].Failures + s.Addresses[1].Failures
+		if n := heads.Load(); n != test.want || failed != test.want {
+			t.Errorf("%s, %s with %q was sent %d times, and failed %d", test.fields, test.request, test.body, n, failed)
 		}
-	}
-	if failed := g.Services()[0].Addresses[0].Failures + g.Services()[0].Addresses[1].Failures; failed != 3 {
-		t.Errorf("%d failures", failed)
 	}
 }
 
@@ -413,4 +424,48 @@ func TestRequestsSeeOneVersion(t *testing.T) {
 			t.Errorf("no request was answered %s", name)
 		}
 	}
+}
+
+// TestAddressThatDiesFailsNoGet: requests in progress at it are sent elsewhere, and later ones go elsewhere.
+func TestAddressThatDiesFailsNoGet(t *testing.T) {
+	var served atomic.Int64
+	var one *upstream
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if served.Add(1) == 2000 {
+			go one.die()
+		}
+		io.WriteString(w, "ok")
+	}
+	one = open(t, answer)
+	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: [%s, %s, %s], health: {failures: 3}}]\n"+
+		"routes: [{name: r, service: s}]\nrules: []", one.URL, open(t, answer).URL, open(t, answer).URL), "")
+	var failed atomic.Int64
+	var clients sync.WaitGroup
+	for range 50 {
+		clients.Go(func() {
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			for range 100 {
+				r, _ := http.NewRequest("GET", g.server.URL, nil)
+				response, err := transport.RoundTrip(r)
+				if err != nil || response.StatusCode != http.StatusOK {
+					failed.Add(1)
+				}
+				if err == nil {
+					io.Copy(io.Discard, response.Body)
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if failed.Load() > 0 || g.Services()[0].Retries == 0 {
+		t.Errorf("%d of 5,000 failed; %+v", failed.Load(), g.Services()[0])
+	}
+}
+
+// die ends the service as a killed process does.
+func (u *upstream) die() {
+	u.Listener.Close()
+	u.CloseClientConnections()
 }
