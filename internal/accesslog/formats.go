@@ -136,7 +136,7 @@ func excerpt(line string) string { return strconv.Quote(line[:min(len(line), lon
 func (f *format) try(sample []string, d *draft) (r reading) {
 	var record Record
 	r.earliest = math.MaxInt64
-	d.clock.unit = 0
+	d.clock.unit, d.clock.previous, d.clock.second = 0, 0, ""
 	for _, line := range sample {
 		err := f.request(line, d, &record)
 		switch {

@@ -306,6 +306,7 @@ func (f *file) detect(formats []format) error {
 	f.format, f.began = found, true
 	f.Format, f.TimeIs = found.name, found.timeIs
 	f.earliest, f.Resolution = reads.earliest, reads.resolution
+	f.draft.clock.previous, f.draft.clock.second = 0, ""
 	return nil
 }
 

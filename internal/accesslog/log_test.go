@@ -337,3 +337,29 @@ func TestProgressReachesTheTotal(t *testing.T) {
 		t.Errorf("the total is %d, and one of the files is the standard input", total)
 	}
 }
+
+// Summer time ends: 02:30 is there twice, and the log does not say which it means.
+func TestHourThatIsThereTwice(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	begin := time.Date(2026, 10, 25, 0, 0, 0, 0, berlin)
+	const step, lines = 10 * time.Second, 6 * 360
+	for n := range lines {
+		at := begin.Add(time.Duration(n) * step)
+		fmt.Fprintf(&text, "192.0.2.1 - - [%s] \"GET / HTTP/1.1\" 200 5\n", at.Format("02/Jan/2006:15:04:05"))
+	}
+	l := open(t, Options{Zone: berlin, Format: "nginx:$remote_addr - - [$time_local] \"$request\" $status $body_bytes_sent"},
+		write(t, "access.log", text.String()))
+	list := all(t, l)
+	for n := range list {
+		if want := begin.Add(time.Duration(n) * step).UnixMicro(); list[n].Time != want {
+			t.Fatalf("line %d is at %v, want %v", n+1, time.UnixMicro(list[n].Time).UTC(), time.UnixMicro(want).UTC())
+		}
+	}
+	if len(list) != lines || l.Files()[0].Late != 0 {
+		t.Errorf("%d requests, %d of them late, want %d in order", len(list), l.Files()[0].Late, lines)
+	}
+}

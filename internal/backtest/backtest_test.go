@@ -3,6 +3,7 @@ package backtest_test
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -315,75 +316,276 @@ func people(n, most int) map[string]int {
 	return peaks
 }
 
-func TestProposals(t *testing.T) {
-	t.Parallel()
-	t.Run("above people and below programs", func(t *testing.T) {
-		peaks := people(200, 40)
-		peaks["198.51.100.1"], peaks["198.51.100.2"] = 900, 700
-		p := propose(t, peaks, "", "sliding_log 5/1m")
-		if p.Limit != "sliding_log 50/1m" || p.GapFrom != 40 || p.GapTo != 700 || p.ClientsRefused != 2 || p.P999 != 40 {
-			t.Errorf("%+v", p)
-		}
-	})
-	t.Run("above good clients where there is no gap", func(t *testing.T) {
-		peaks := people(200, 40)
-		for i := range 60 {
-			peaks[fmt.Sprintf("198.51.100.%d", i)] = 41 + 2*i
-		}
-		p := propose(t, peaks, "192.0.2.0/24", "fixed_window 5/1m")
-		if p.Limit != "fixed_window 50/1m" || p.GapTo != 0 || p.Good == nil || p.Good.ClientsRefused != 0 ||
-			p.ClientsRefused != 55 {
-			t.Errorf("%+v %+v", p, p.Good)
-		}
-	})
-	t.Run("a burst that refuses nobody else", func(t *testing.T) {
-		p := propose(t, people(200, 40), "", "5/1m")
-		if p.Limit != "50/1m burst 4" || p.Refused != 0 {
-			t.Errorf("%+v", p)
-		}
-	})
-	t.Run("none from a few clients", func(t *testing.T) {
-		if p := propose(t, people(20, 40), "", "5/1m"); p.Limit != "" || !strings.Contains(p.Why[0], "Only 20 keys") {
-			t.Errorf("%+v", p)
-		}
-	})
+// limits are those of a proposal.
+func limits(p *backtest.Proposal) (list []string) {
+	for _, point := range p.Points {
+		list = append(list, point.Limit)
+	}
+	return list
 }
 
-func TestWhoLooksLikeWhat(t *testing.T) {
+// said are the codes of a proposal's reasons.
+func said(notes []backtest.Note) (codes []string) {
+	for _, one := range notes {
+		codes = append(codes, one.Code)
+	}
+	return codes
+}
+
+func TestNothingIsProposedWhereNobodyIsKnownToBeGood(t *testing.T) {
+	t.Parallel()
+	peaks := people(200, 40)
+	peaks["198.51.100.1"], peaks["198.51.100.2"] = 900, 700
+	p := propose(t, peaks, "", "sliding_log 5/1m")
+	if p.Limit != "" || !slices.Contains(said(p.Why), "nobody_good") || p.GapFrom != 40 || p.GapTo != 700 {
+		t.Errorf("%+v", p)
+	}
+	want := []string{"sliding_log 5/1m", "sliding_log 50/1m", "sliding_log 1200/1m"}
+	if got := limits(&p); !slices.Equal(got, want) {
+		t.Errorf("limits %q, want %q", got, want)
+	}
+}
+
+func TestSmallestLimitThatHitsNoGoodClientIsProposed(t *testing.T) {
+	t.Parallel()
+	peaks := people(200, 40)
+	for i := range 60 {
+		peaks[fmt.Sprintf("198.51.100.%d", i)] = 41 + 2*i
+	}
+	p := propose(t, peaks, "192.0.2.0/24", "fixed_window 5/1m")
+	if p.Limit != "fixed_window 50/1m" || p.GapTo != 0 {
+		t.Errorf("%+v", p)
+	}
+	for _, point := range p.Points {
+		if hit := point.Good.ClientsRefused; (hit == 0) != (point.Units >= 50) || point.Good.Clients != 200 {
+			t.Errorf("%s: %+v", point.Limit, point.Good)
+		}
+	}
+}
+
+func TestAFewClientsSayNothing(t *testing.T) {
+	t.Parallel()
+	p := propose(t, people(20, 40), "", "5/1m")
+	if p.Limit != "" || len(p.Points) != 0 || !strings.Contains(p.Why[0].Text, "Only 20 keys") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestGoodClientsFarAboveTheOthersAreNamed(t *testing.T) {
+	t.Parallel()
+	peaks := people(200, 8)
+	peaks["192.0.2.250"] = 120
+	p := propose(t, peaks, "192.0.2.0/24", "sliding_log 10/1m")
+	i := slices.IndexFunc(p.Why, func(n backtest.Note) bool { return n.Code == "good_far_above" })
+	if p.Limit != "" || i < 0 || p.Why[i].Values["names"] != "192.0.2.250" || p.Why[i].Values["ratio"] != "15" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestPercentileThatIsTheLargestPeakIsCalledThat(t *testing.T) {
+	t.Parallel()
+	few := propose(t, people(200, 40), "", "5/1m")
+	if slices.Contains(said(few.Why), "peaks_999") || !strings.Contains(few.Why[0].Text, "the largest peak is 40") {
+		t.Errorf("%+v", few.Why)
+	}
+}
+
+// stuffing is a log of 300 people, who log in and load pages, and so many programs that guess 120 passwords a minute,
+// of names that they do not use twice. form: each program loads the form first.
+func stuffing(bots int, form bool) string {
+	type line struct {
+		at   int
+		text string
+	}
+	var lines []line
+	add := func(second int, client, user, request string, status int, agent string) {
+		at := begin.Add(time.Duration(second) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		lines = append(lines, line{second, fmt.Sprintf("%s - %s [%s] \"%s HTTP/1.1\" %d 9 \"-\" \"%s\"\n", client, user, at,
+			request, status, agent)})
+	}
+	for i := range 300 {
+		client, agent := fmt.Sprintf("10.1.%d.%d", i/250, i%250), browsers[i%len(browsers)]
+		add(i%180, client, "-", "GET /login", 200, agent)
+		add(i%180, client, "-", "GET /style.css", 200, agent)
+		for n := range 1 + i%7 {
+			add(i%180+n, client, "-", "POST /login", map[bool]int{true: 302, false: 401}[n == i%7], agent)
+		}
+	}
+	for i := range bots {
+		client := fmt.Sprintf("45.9.%d.%d", i/250, i%250)
+		if form {
+			add(0, client, "-", "GET /login", 200, browsers[i%len(browsers)])
+		}
+		for n := range 120 {
+			add(1+n/2, client, fmt.Sprintf("user%d-%d", i, n), "POST /login", 401, browsers[i%len(browsers)])
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return a.at - b.at })
+	var b strings.Builder
+	for i := range lines {
+		b.WriteString(lines[i].text)
+	}
+	return b.String()
+}
+
+// However many of the clients guess passwords, the limit that is right is not called wrong.
+func TestAdviceDoesNotFollowTheAttackers(t *testing.T) {
+	t.Parallel()
+	for _, bots := range []int{9, 26, 300} { // 3 %, 8 % and half of the clients
+		c := config(t, fmt.Sprintf(loginRule, "sliding_log 10/1m"), stuffing(bots, false))
+		c.CompareSpread = 0
+		if err := c.SetPropose("--propose", []string{"login"}); err != nil {
+			t.Fatal(err)
+		}
+		report := run(t, c)
+		p := &report.Proposed[0]
+		above := slices.IndexFunc(p.Why, func(n backtest.Note) bool { return n.Code == "gap" })
+		if p.Limit != "" || p.GapFrom != 8 || p.GapTo != 120 || above < 0 ||
+			p.Why[above].Values["above"] != fmt.Sprint(bots) || !slices.Contains(said(p.Why), "nobody_good") {
+			t.Errorf("%d bots: %+v", bots, p)
+		}
+		for _, point := range p.Points {
+			stops := int64(0)
+			if point.Units < 120 {
+				stops = int64(bots)
+			}
+			if point.Fails != int64(bots) || point.FailsRefused != stops ||
+				point.Units >= 10 && point.Failing != point.Refused ||
+				point.Hour != 60*point.Units || point.Day != 24*60*point.Units {
+				t.Errorf("%d bots, %s: %+v", bots, point.Limit, point)
+			}
+		}
+		worst := &report.Clients[0]
+		if worst.Agents != 1 || worst.Failing != worst.Requests || worst.Assets != 0 || worst.Names < 100 {
+			t.Errorf("%d bots: %+v", bots, worst)
+		}
+	}
+}
+
+// Programs load the form before they guess, with a condition that does not ask for more than that.
+func TestGoodClientsDoNotOnlyFail(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"path=/login status<400", "method=POST path=/login status=302"} {
+		c := config(t, fmt.Sprintf(loginRule, "sliding_log 10/1m"), stuffing(12, true))
+		condition, err := backtest.ParseCondition("--good", text, c.Form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Good, c.FalsePositives, c.CompareSpread = &backtest.Legitimate{Condition: condition}, 0.001, 0
+		if err := c.SetPropose("--propose", []string{"login"}); err != nil {
+			t.Fatal(err)
+		}
+		report := run(t, c)
+		if p := &report.Proposed[0]; p.Limit != "sliding_log 10/1m" || report.Good.Clients != 300 {
+			t.Errorf("%s: %+v, good %+v", text, p, report.Good)
+		}
+		if says := slices.Contains(said(report.Limits), "good_failing"); says != strings.Contains(text, "<400") {
+			t.Errorf("%s: notes %v", text, said(report.Limits))
+		}
+	}
+}
+
+// The report counts what a client did, and does not say what it is.
+func TestEvidenceOfClients(t *testing.T) {
 	t.Parallel()
 	var lines []string
-	add := func(second float64, client, agent string) {
+	add := func(second float64, client, path, agent string) {
 		at := begin.Add(time.Duration(second * float64(time.Second))).Truncate(time.Second)
-		lines = append(lines, fmt.Sprintf("%s - - [%s] \"GET /login HTTP/1.1\" 200 1 \"-\" \"%s\"\n", client,
-			at.Format("02/Jan/2006:15:04:05 -0700"), agent))
+		lines = append(lines, fmt.Sprintf("%s - - [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", client,
+			at.Format("02/Jan/2006:15:04:05 -0700"), path, agent))
 	}
+	add(0, "198.51.100.2", "/robots.txt", "python-requests/2.32")
 	for i := range 1200 { // in the order of time
 		at := float64(i)
-		if i%7 == 0 {
-			add(at, "198.51.100.1", browsers[0]) // a timer
-		}
 		if i%3 == 0 {
-			add(at, "198.51.100.2", "python-requests/2.32")
-			add(at, "203.0.113.1", browsers[i/3%len(browsers)]) // an office
+			add(at, "198.51.100.2", "/login", "python-requests/2.32")
+			add(at, "203.0.113.1", "/login", browsers[i/3%len(browsers)]) // an office
 		}
 		if i%100 < 20 && i < 900 {
-			add(at, "192.0.2.1", browsers[1]) // pages with their resources
+			add(at, "192.0.2.1", map[bool]string{true: "/login", false: "/a/Style.CSS?v=1"}[i%2 == 0], browsers[1])
 		}
-		add(at, fmt.Sprintf("192.0.2.%d", 64+i%5), "Mozilla/5.0 (scraper)")
+		add(at, fmt.Sprintf("192.0.2.%d", 64+i%5), "/login", fmt.Sprintf("scraper/%d", i%5))
 	}
 	c := config(t, fmt.Sprintf(loginRule, "2/1m"), strings.Join(lines, ""))
-	got := make(map[string]string)
+	got := make(map[string]backtest.Evidence)
 	for _, client := range run(t, c).Clients {
-		got[client.Client] = client.Looks
+		got[client.Client] = client.Evidence
 	}
-	for client, want := range map[string]string{"198.51.100.1": "program", "198.51.100.2": "program",
-		"203.0.113.1": "people", "192.0.2.0/24": "program"} {
-		if got[client] != want {
-			t.Errorf("%s looks like %q, want %q", client, got[client], want)
-		}
+	if x := got["198.51.100.2"]; !x.Robots || x.Agents != 1 || x.Assets != 0 || x.Agent != "python-requests/2.32" {
+		t.Errorf("the program: %+v", x)
+	}
+	if x := got["203.0.113.1"]; x.Robots || x.Agents != int64(len(browsers)) {
+		t.Errorf("the office: %+v", x)
+	}
+	// A network has the addresses, and the agents of one of them.
+	if x := got["192.0.2.0/24"]; x.Addresses != 6 || x.Agents != 1 || x.Assets != 90 || x.Requests != 1380 {
+		t.Errorf("the network: %+v", x)
 	}
 	if _, listed := got["192.0.2.66"]; listed {
 		t.Error("a client is listed beside its network")
+	}
+}
+
+func TestKeysThatAreRefusedMostAreNamed(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	for i := range 300 {
+		at := begin.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		fmt.Fprintf(&log, "192.0.2.%d - %s [%s] \"GET /a HTTP/1.1\" 200 1 \"-\" \"-\"\n", i%220,
+			[]string{"ann", "bob", "bob"}[i%3], at)
+	}
+	report := run(t, config(t, "rules:\n  - {name: by-user, match: {user: [\"*\"]}, key: [user], limit: sliding_log 5/1m}\n",
+		log.String()))
+	worst := report.ByRule[0].Worst
+	if len(worst) != 2 || worst[0].Key != "bob" || worst[1].Key != "ann" || worst[0].Addresses < 100 ||
+		worst[0].Refused+worst[1].Refused != report.ByRule[0].Refused {
+		t.Errorf("%+v", worst)
+	}
+}
+
+// A log with its newest line first, as files in the order of a glob are, is not decided at its own times.
+func TestLogInDisorderIsAWarning(t *testing.T) {
+	t.Parallel()
+	lines := strings.SplitAfter(traffic(600, 5), "\n")
+	slices.Reverse(lines)
+	report := run(t, config(t, fmt.Sprintf(loginRule, "5/1m"), strings.Join(lines, "")))
+	if first := &report.Limits[0]; first.Code != "late" || !first.Severe || report.Log.Late == 0 {
+		t.Errorf("%d late, %+v", report.Log.Late, first)
+	}
+	var text strings.Builder
+	if err := report.Text(&text, true); err != nil || !strings.HasPrefix(text.String(), "\x1b[31mwarning\x1b[0m: ") {
+		t.Errorf("%v, %.80q", err, text.String())
+	}
+}
+
+// One odd line does not hide that a rule by host is met by nobody.
+func TestRuleThatMatchesNothingIsExplained(t *testing.T) {
+	t.Parallel()
+	log := traffic(300, 5) + "192.0.2.1 - - [20/Nov/2026:10:09:00 +0000] \"GET http://x/ HTTP/1.1\" 200 1 \"-\" \"-\"\n"
+	report := run(t, config(t, "rules:\n  - {name: shop, match: {host: [shop.example.com], path: /login}, limit: 5/1m}\n", log))
+	var texts []string
+	for _, one := range report.Limits {
+		texts = append(texts, one.Text)
+	}
+	text := strings.Join(texts, "\n")
+	for _, want := range []string{"The rule shop matched none of", "path = /login: ", "host = shop.example.com: 0.",
+		"have no host, which the rule shop asks for"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %q", text, want)
+		}
+	}
+}
+
+func TestNotesAreInBothLanguages(t *testing.T) {
+	for code, pair := range backtest.Sentences {
+		values := func(text string) string {
+			found := regexp.MustCompile(`{\w+}`).FindAllString(text, -1)
+			slices.Sort(found)
+			return strings.Join(slices.Compact(found), " ")
+		}
+		if pair[0] == "" || pair[1] == "" || values(pair[0]) != values(pair[1]) {
+			t.Errorf("%s: %q", code, pair)
+		}
 	}
 }
 

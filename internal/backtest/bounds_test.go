@@ -45,8 +45,8 @@ func TestPeaksStayExactWhereKeysAreDropped(t *testing.T) {
 	for range 50_000 {
 		at += int64(r.IntN(2))
 		id, units := r.Uint64N(500), int64(1+r.IntN(3))
-		all.observe(id, at, units, false)
-		few.observe(id, at, units, false)
+		all.observe(id, 0, at, units, false)
+		few.observe(id, 0, at, units, false)
 		if r.IntN(100) == 0 {
 			all.count()
 			few.count()
@@ -105,8 +105,8 @@ func TestIDsOfClients(t *testing.T) {
 func TestWindowOfPeaksIsHalfOpen(t *testing.T) {
 	for second, want := range map[int64]int64{999: 2, 1000: 1} {
 		k := newKeys(1000, 1)
-		k.observe(7, 0, 1, false)
-		k.observe(7, second, 1, false)
+		k.observe(7, 0, 0, 1, false)
+		k.observe(7, 0, second, 1, false)
 		if k.count(); k.peaks(false)[0] != want {
 			t.Errorf("two requests %d µs apart have the peak %d, want %d", second, k.peaks(false)[0], want)
 		}

@@ -3,8 +3,10 @@ package backtest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	pathpkg "path"
 	"slices"
 	"strings"
 )
@@ -19,12 +21,19 @@ const (
 // A client is one that sent requests.
 type client struct {
 	requests, refused int64
+	failing           int64
 	minute            int64 // of its last request
 	inMinute, busiest int32 // requests in that minute, and in the busiest one
-	good              bool
+	assets            int32
+	robots, good      bool
 	bits              [2]uint64
 	more              []uint64 // bits for which there is no room in the array
 }
+
+// fails reports whether so many of its requests failed that it did hardly anything else: nine in ten, of ten or more.
+func (c *client) fails() bool { return c.requests >= 10 && mostlyFailing(c.requests, c.failing) }
+
+func mostlyFailing(requests, failing int64) bool { return failing*10 >= requests*9 }
 
 // set sets a bit.
 func (c *client) set(bit int) {
@@ -51,6 +60,13 @@ func (c *client) has(bit int) bool {
 func (c *client) count(e *event, at int64) {
 	c.requests++
 	c.good = c.good || e.good
+	if e.failing() {
+		c.failing++
+	}
+	if isAsset(e.path) {
+		c.assets++
+	}
+	c.robots = c.robots || e.path == "/robots.txt"
 	if m := floorDiv(at, minute); m != c.minute || c.inMinute == 0 {
 		c.minute, c.inMinute = m, 0
 	}
@@ -58,63 +74,112 @@ func (c *client) count(e *event, at int64) {
 	c.busiest = max(c.busiest, c.inMinute)
 }
 
-// A detail is what is known of a refused client, from its first refusal on.
-type detail struct {
-	id                uint64
-	requests, refused int64 // if they are not counted by a client's record
-	failing           int64
-	first, last       int64
-	gap               int64 // between its last two requests
-	gaps, alike       int64 // gaps of two seconds to five minutes, and those among them that equal the one before
-	activeMinutes     int64
-	minute            int64
-	rules             []int
-	agents            map[string]*int64
-	paths             map[string]struct{}
+// isAsset reports whether a path is of what a browser loads with a page.
+func isAsset(path string) bool {
+	switch strings.ToLower(pathpkg.Ext(path)) {
+	case ".css", ".js", ".mjs", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".avif", ".ico", ".woff", ".woff2",
+		".ttf":
+		return true
+	}
+	return false
 }
 
-// maxSeen bounds the distinct agents and paths of a client.
+// A detail is what is known of a refused client or key, from its first refusal on.
+type detail struct {
+	id                uint64
+	key               string // "": it is a client
+	requests, refused int64
+	failing           int64
+	first, last       int64
+	rules             []int
+	agents            map[string]int64
+	paths, names      map[string]struct{}
+	clients           map[uint64]struct{} // of a key
+}
+
+// maxSeen bounds the distinct values of each kind.
 const maxSeen = 256
 
-// count counts a request. Its time is that in the log: spread within a second, a regular pace would not be one.
+// count counts a request.
 func (d *detail) count(e *event) {
-	at := e.time
 	d.requests++
 	if e.failing() {
 		d.failing++
 	}
-	if m := floorDiv(at, minute); m != d.minute {
-		d.minute = m
-		d.activeMinutes++
-	}
-	// Shorter gaps are those of pages with their resources.
-	if gap := at - d.last; d.requests > 1 && gap >= 2*second && gap < 5*minute {
-		d.gaps++
-		// A tenth is a timer's jitter.
-		if diff := max(gap-d.gap, d.gap-gap); diff <= max(gap/10, second/2) {
-			d.alike++
-		}
-		d.gap = gap
-	}
-	d.last = at
-	if n := d.agents[e.agent]; n != nil {
-		*n++
+	d.last = e.time
+	if n, known := d.agents[e.agent]; known {
+		d.agents[e.agent] = n + 1
 	} else if e.agent != "" && len(d.agents) < maxSeen {
-		n := int64(1)
-		d.agents[strings.Clone(e.agent)] = &n
+		d.agents[strings.Clone(e.agent)] = 1
 	}
-	if len(d.paths) == maxSeen {
+	see(d.paths, e.path)
+	see(d.names, e.user)
+	if d.key != "" && len(d.clients) < maxSeen {
+		d.clients[e.id] = struct{}{}
+	}
+}
+
+// see adds a value to those that were seen.
+func see(values map[string]struct{}, value string) {
+	if value == "" || len(values) == maxSeen {
 		return
 	}
-	if _, known := d.paths[e.path]; !known {
-		d.paths[strings.Clone(e.path)] = struct{}{}
+	if _, known := values[value]; !known {
+		values[strings.Clone(value)] = struct{}{}
 	}
+}
+
+// details are those of refused clients or keys by their id.
+type details struct {
+	most int // that are surely kept
+	by   map[uint64]*detail
+}
+
+func newDetails(most int) details { return details{most, make(map[uint64]*detail)} }
+
+// count counts a request, if its client or key was refused before or is refused now. key names a key; "": a client.
+func (d *details) count(id uint64, key string, e *event, refused bool) *detail {
+	x := d.by[id]
+	if x == nil {
+		if !refused {
+			return nil
+		}
+		x = d.begin(id, strings.Clone(key), e.time)
+	}
+	x.count(e)
+	if refused {
+		x.refused++
+	}
+	return x
+}
+
+// begin begins a detail. If there are too many, those with the fewest refusals are forgotten.
+func (d *details) begin(id uint64, key string, at int64) *detail {
+	if len(d.by) >= 2*d.most {
+		for _, x := range d.worst()[d.most:] {
+			delete(d.by, x.id)
+		}
+	}
+	x := &detail{id: id, key: key, first: at, last: at, agents: make(map[string]int64),
+		paths: make(map[string]struct{}), names: make(map[string]struct{})}
+	if key != "" {
+		x.clients = make(map[uint64]struct{})
+	}
+	d.by[id] = x
+	return x
+}
+
+// worst are those with the most refusals first.
+func (d *details) worst() []*detail {
+	return slices.SortedFunc(maps.Values(d.by), func(a, b *detail) int {
+		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.id, b.id))
+	})
 }
 
 // A census counts clients.
 type census struct {
 	table   *sampled[client]
-	details map[uint64]*detail
+	details details
 	touched int64 // keeps the compiler from leaving out the look-ups of touch
 }
 
@@ -132,7 +197,7 @@ func newCensus(bits int) *census {
 	if extra := (bits+63)/64 - 2; extra > 0 {
 		most = max(1<<14, maxClients/(1+extra/8))
 	}
-	return &census{table: newSampled[client](most), details: make(map[uint64]*detail)}
+	return &census{table: newSampled[client](most), details: newDetails(maxDetails)}
 }
 
 // count counts a request of a client; refused is the rule that refuses it.
@@ -147,16 +212,7 @@ func (c *census) count(e *event, at int64, r result) *client {
 			return x // it has no detail
 		}
 	}
-	d := c.details[e.id]
-	if d == nil {
-		if !r.stopped() {
-			return x
-		}
-		d = c.begin(e.id, e.time)
-	}
-	d.count(e)
-	if r.stopped() {
-		d.refused++
+	if d := c.details.count(e.id, "", e, r.stopped()); d != nil && r.stopped() {
 		if i := r.rule(); i >= 0 && !slices.Contains(d.rules, i) {
 			d.rules = append(d.rules, i)
 		}
@@ -164,34 +220,9 @@ func (c *census) count(e *event, at int64, r result) *client {
 	return x
 }
 
-// begin begins the detail of a client. If there are too many, those with the fewest refusals are forgotten.
-func (c *census) begin(id uint64, at int64) *detail {
-	if len(c.details) >= 2*maxDetails {
-		list := c.worst()
-		for _, d := range list[maxDetails:] {
-			delete(c.details, d.id)
-		}
-	}
-	d := &detail{id: id, first: at, last: at, agents: make(map[string]*int64), paths: make(map[string]struct{})}
-	c.details[id] = d
-	return d
-}
-
-// worst are the refused clients, those with the most refusals first.
-func (c *census) worst() []*detail {
-	list := make([]*detail, 0, len(c.details))
-	for _, d := range c.details {
-		list = append(list, d)
-	}
-	slices.SortFunc(list, func(a, b *detail) int {
-		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.id, b.id))
-	})
-	return list
-}
-
 // top are the clients with the most refusals. Networks stand for their clients where the refusals spread over them.
 func (c *census) top(n int, ruleName func(int) string) (list []Client) {
-	worst := c.worst()
+	worst := c.details.worst()
 	joined := c.networks(worst)
 	for _, group := range joined {
 		list = append(list, c.network(group, ruleName))
@@ -247,29 +278,23 @@ func (c *census) networks(worst []*detail) map[netip.Prefix][]*detail {
 
 // client describes a client.
 func (c *census) client(d *detail, ruleName func(int) string) Client {
-	x := Client{Client: nameOf(d.id), Requests: d.requests, Refused: d.refused, First: timeOf(d.first),
-		Last: timeOf(d.last), Failing: d.failing, Agents: int64(len(d.agents)), Paths: int64(len(d.paths))}
+	x := Client{Client: nameOf(d.id), Evidence: d.evidence()}
 	for _, i := range d.rules {
 		x.Rules = append(x.Rules, ruleName(i))
 	}
-	busiest := int32(0)
 	if full := c.table.known(d.id); full != nil {
-		x.Requests, x.Refused, busiest = full.requests, full.refused, full.busiest
+		x.Requests, x.Refused, x.Failing = full.requests, full.refused, full.failing
+		x.Assets, x.Robots = int64(full.assets), full.robots
+		x.PerSecond = math.Round(float64(full.busiest)/60*1000) / 1000
 	}
-	x.PerSecond = math.Round(float64(busiest)/60*1000) / 1000
-	agents := d.counts()
-	x.Agent = most(agents)
-	x.Looks, x.Why = looks(d, agents, busiest, x.Agent)
 	return x
 }
 
-// counts are the requests by User-Agent.
-func (d *detail) counts() map[string]int64 {
-	counts := make(map[string]int64, len(d.agents))
-	for agent, n := range d.agents {
-		counts[agent] = *n
-	}
-	return counts
+// evidence is what the detail knows.
+func (d *detail) evidence() Evidence {
+	return Evidence{Requests: d.requests, Refused: d.refused, Failing: d.failing, First: timeOf(d.first),
+		Last: timeOf(d.last), Agents: int64(len(d.agents)), Agent: most(d.agents), Paths: int64(len(d.paths)),
+		Names: int64(len(d.names)), Addresses: int64(max(1, len(d.clients)))}
 }
 
 // most is the most frequent text.
@@ -282,123 +307,45 @@ func most(counts map[string]int64) (text string) {
 	return text
 }
 
-// network describes several clients as one.
+// network describes several clients as one. Its agents are those of the one address that has the most.
 func (c *census) network(group []*detail, ruleName func(int) string) Client {
-	agents, paths := make(map[string]int64), make(map[string]struct{})
-	sum := c.client(group[0], ruleName)
+	agents := make(map[string]int64)
+	paths, names := make(map[string]struct{}), make(map[string]struct{})
+	sum := Client{Client: networkOf(group[0].id).String()}
 	for _, d := range group {
 		for agent, n := range d.agents {
-			agents[agent] += *n
+			agents[agent] += n
 		}
-		for path := range d.paths {
-			paths[path] = struct{}{}
-		}
-	}
-	programs := 0
-	if sum.Looks == looksProgram {
-		programs++
-	}
-	for _, d := range group[1:] {
+		maps.Copy(paths, d.paths)
+		maps.Copy(names, d.names)
 		one := c.client(d, ruleName)
-		sum.Requests += one.Requests
-		sum.Refused += one.Refused
-		sum.Failing += one.Failing
-		sum.PerSecond += one.PerSecond
-		if one.First.Before(sum.First) {
-			sum.First = one.First
-		}
-		if one.Last.After(sum.Last) {
-			sum.Last = one.Last
-		}
+		sum.Evidence.add(&one.Evidence)
 		for _, rule := range one.Rules {
 			if !slices.Contains(sum.Rules, rule) {
 				sum.Rules = append(sum.Rules, rule)
 			}
 		}
-		if one.Looks == looksProgram {
-			programs++
-		}
 	}
-	sum.Client = networkOf(group[0].id).String()
-	sum.Agents, sum.Paths, sum.Agent = int64(len(agents)), int64(len(paths)), most(agents)
-	sum.Looks, sum.Why = looksUnclear, fmt.Sprintf("%d of its addresses were refused, %d with the same User-Agent; "+
-		"a key on the network would count them together", len(group), sharing(group, sum.Agent))
-	if 2*programs > len(group) {
-		sum.Looks = looksProgram
-	} else if sum.Agents >= manyAgents && agents[sum.Agent]*2 < total(agents) {
-		sum.Looks = looksPeople
-	}
+	sum.Agent, sum.Paths, sum.Names = most(agents), int64(len(paths)), int64(len(names))
 	return sum
 }
 
-// sharing is how many of the clients sent this User-Agent.
-func sharing(group []*detail, agent string) (n int) {
-	for _, d := range group {
-		if d.agents[agent] != nil {
-			n++
-		}
+// add adds the evidence of another address.
+func (x *Evidence) add(one *Evidence) {
+	if x.Addresses == 0 || one.First.Before(x.First) {
+		x.First = one.First
 	}
-	return n
-}
-
-func total(counts map[string]int64) (n int64) {
-	for _, one := range counts {
-		n += one
+	if one.Last.After(x.Last) {
+		x.Last = one.Last
 	}
-	return n
-}
-
-// The values of Client.Looks.
-const (
-	looksProgram = "program"
-	looksPeople  = "people"
-	looksUnclear = "unclear"
-)
-
-const (
-	manyAgents = 5
-	// fast is the number of requests in a minute that nobody sends by hand, with the resources of pages.
-	fast = 600
-	// longMinutes is how long people do not go on without a pause.
-	longMinutes = 30
-)
-
-// programs are words in the User-Agents of programs, in lower case.
-var programs = []string{"bot", "crawl", "spider", "slurp", "python", "curl", "wget", "go-http-client", "java/",
-	"libwww", "scrapy", "okhttp", "axios", "node-fetch", "ruby", "perl", "php/", "http_request", "httpclient", "feed",
-	"rss", "monitor", "probe", "scan", "headless", "phantomjs", "puppeteer", "selenium", "postman", "k6/", "vegeta"}
-
-// looks says whether a client looks like a program or like several people behind one address.
-func looks(d *detail, agents map[string]int64, busiest int32, agent string) (looks, why string) {
-	name := strings.ToLower(agent)
-	for _, word := range programs {
-		if strings.Contains(name, word) {
-			return looksProgram, fmt.Sprintf("its User-Agent is that of a program: %.80q", agent)
-		}
-	}
-	share := 0.0
-	if sum := total(agents); sum > 0 {
-		share = float64(agents[agent]) / float64(sum)
-	}
-	span := (d.last - d.first) / minute
-	switch {
-	case len(d.agents) >= manyAgents && share < 0.6:
-		return looksPeople, fmt.Sprintf("%d User-Agents, the most frequent in %.0f %% of its requests: look before "+
-			"you enforce", len(d.agents), 100*share)
-	case len(d.agents) == 0:
-		return looksUnclear, "the log has no User-Agent of it"
-	case busiest >= fast:
-		return looksProgram, fmt.Sprintf("%d requests in a minute with %s", busiest,
-			plural(len(d.agents), "User-Agent"))
-	case d.gaps >= 20 && d.alike*10 >= d.gaps*8:
-		return looksProgram, fmt.Sprintf("its requests come at a regular pace: %d of %d gaps equal the one before",
-			d.alike, d.gaps)
-	case span >= longMinutes && d.activeMinutes*10 >= (span+1)*9:
-		return looksProgram, fmt.Sprintf("it sent requests in %d of %d minutes, without a pause", d.activeMinutes,
-			span+1)
-	}
-	return looksUnclear, fmt.Sprintf("%s, at most %d requests in a minute, not at a regular pace",
-		plural(len(d.agents), "User-Agent"), busiest)
+	x.Requests += one.Requests
+	x.Refused += one.Refused
+	x.Failing += one.Failing
+	x.Assets += one.Assets
+	x.PerSecond += one.PerSecond
+	x.Addresses++
+	x.Agents = max(x.Agents, one.Agents)
+	x.Robots = x.Robots || one.Robots
 }
 
 func plural(n int, thing string) string {

@@ -43,8 +43,11 @@ func (f *fields) Values(name string) (values []string) {
 	return values
 }
 
-// failing reports whether the log says that the request was answered with an error.
-func (e *event) failing() bool { return e.status >= 400 }
+// failing reports whether the log says that the request was answered with an error, other than by a limit.
+func (e *event) failing() bool { return e.status >= 400 && !refusedThen(int(e.status)) }
+
+// refusedThen reports whether a status is one that limits answer.
+func refusedThen(status int) bool { return status == 429 || status == 503 }
 
 // request is what rules see.
 func (e *event) request(r *rules.Request) {

@@ -2,6 +2,9 @@ package backtest
 
 import "context"
 
+// Sentences are the texts of notes by code.
+var Sentences = sentences
+
 // Decisions are what the rules do to each request of the log, by its line: the name of the rule that stops it, "passed",
 // or "400" for a request that a server would refuse before the rules.
 func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {

@@ -11,16 +11,23 @@ import (
 	"github.com/weirproject/weir/internal/netaddr"
 )
 
-// Legitimate says which clients are certainly legitimate: those with a request that meets the condition, or those
-// within the networks.
+// Legitimate says which clients are certainly legitimate: those with a request that meets the condition, unless they
+// hardly do anything but fail, or those within the networks.
 type Legitimate struct {
 	Condition *Condition // nil: none
 	Networks  []netip.Prefix
 
-	ids map[uint64]struct{} // of clients that met the condition, by idOf
+	ids     map[uint64]conduct // of clients, by idOf
+	failing int64              // clients that met the condition, and fail
 }
 
-// maxGood bounds the clients that are known to be good by a condition.
+// A conduct is what a client did in the log.
+type conduct struct {
+	requests, failing uint32
+	good              bool
+}
+
+// maxGood bounds the clients of which a condition is tried.
 const maxGood = 4 << 20
 
 // ReadNetworks reads addresses and networks, one a line; # begins a comment.
@@ -46,8 +53,7 @@ func ReadNetworks(name string, in io.Reader) (list []netip.Prefix, err error) {
 // has reports whether a request is of a good client.
 func (g *Legitimate) has(e *event) bool {
 	if g.Condition != nil {
-		_, is := g.ids[e.id]
-		return is
+		return g.ids[e.id].good
 	}
 	for _, network := range g.Networks {
 		if network.Contains(e.client) {
@@ -62,13 +68,33 @@ func (g *Legitimate) find(ctx context.Context, c *Config, source Source) error {
 	defer source.Close()
 	all := *c
 	all.Good, all.Where = nil, nil
-	g.ids = make(map[uint64]struct{})
-	return newReader(&all).read(ctx, source, func(events []event) ([]event, error) {
+	g.ids = make(map[uint64]conduct)
+	err := newReader(&all).read(ctx, source, func(events []event) ([]event, error) {
 		for i := range events {
-			if e := &events[i]; len(g.ids) < maxGood && g.Condition.meets(e, c.Set) {
-				g.ids[e.id] = struct{}{}
-			}
+			g.observe(&events[i], c)
 		}
 		return events[:0], nil
 	})
+	for id, x := range g.ids {
+		if x.good && mostlyFailing(int64(x.requests), int64(x.failing)) {
+			g.failing++
+			x.good = false
+			g.ids[id] = x
+		}
+	}
+	return err
+}
+
+// observe notes what a client does.
+func (g *Legitimate) observe(e *event, c *Config) {
+	x, known := g.ids[e.id]
+	if !known && len(g.ids) == maxGood {
+		return
+	}
+	x.requests++
+	if e.failing() {
+		x.failing++
+	}
+	x.good = x.good || g.Condition.meets(e, c.Set)
+	g.ids[e.id] = x
 }

@@ -21,14 +21,14 @@ type keys struct {
 
 // observed is a request that is not counted yet.
 type observed struct {
-	id        uint64
-	at, units int64
-	good      bool
+	id, client uint64
+	at, units  int64
+	good       bool
 }
 
 // observe notes the units of a request, which count counts. Instants do not go back.
-func (k *keys) observe(id uint64, at, units int64, good bool) {
-	k.waiting = append(k.waiting, observed{id, at, units, good})
+func (k *keys) observe(id, client uint64, at, units int64, good bool) {
+	k.waiting = append(k.waiting, observed{id, client, at, units, good})
 }
 
 // count counts the requests that were noted. The records of all are looked up before the first is changed: so the
@@ -43,17 +43,15 @@ func (k *keys) count() {
 	k.touched = sum
 	for i := range k.waiting {
 		o := &k.waiting[i]
-		k.add(o.id, o.at, o.units, o.good)
+		k.add(o)
 	}
 	k.waiting = k.waiting[:0]
 }
 
 // A key is one of a rule.
 type key struct {
-	sum, peak int64 // units in the window
-	second    int64 // of its last request
-	inSecond  int32
-	cluster   int32 // its most requests in a second
+	sum, peak int64  // units in the window
+	client    uint64 // that of its first request
 	good      bool
 }
 
@@ -85,23 +83,20 @@ func newKeys(window int64, rules int) *keys {
 }
 
 // add counts the units of a request.
-func (k *keys) add(id uint64, at, units int64, good bool) {
-	k.expire(at)
-	place := k.table.place(id)
+func (k *keys) add(o *observed) {
+	k.expire(o.at)
+	place := k.table.place(o.id)
 	if place < 0 {
 		return
 	}
 	x := &k.table.items[place].v
-	x.good = x.good || good
-	if s := floorDiv(at, second); s != x.second || x.inSecond == 0 {
-		x.second, x.inSecond = s, 0
+	if x.good = x.good || o.good; x.client == 0 {
+		x.client = o.client
 	}
-	x.inSecond++
-	x.cluster = max(x.cluster, x.inSecond)
-	x.sum += units
+	x.sum += o.units
 	x.peak = max(x.peak, x.sum)
-	for ; units > 0; units -= math.MaxInt32 {
-		k.push(charge{at, int32(place), int32(min(units, math.MaxInt32))})
+	for units := o.units; units > 0; units -= math.MaxInt32 {
+		k.push(charge{o.at, int32(place), int32(min(units, math.MaxInt32))})
 	}
 }
 
@@ -159,6 +154,16 @@ func (k *keys) peaks(good bool) (list []int64) {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// goodFrom names clients of good keys with at least this peak.
+func (k *keys) goodFrom(peak int64, most int) (names []string) {
+	for i := range k.table.items {
+		if x := &k.table.items[i].v; x.good && x.peak >= peak && len(names) < most {
+			names = append(names, nameOf(x.client))
+		}
+	}
+	return names
 }
 
 // bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten. No bar

@@ -5,33 +5,30 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
 )
 
-// A proposal takes the peaks of keys: the largest number of units in a window of the rule's limit. Legitimate keys are
-// those of good clients. Without any, keys above a wide gap in the distribution are taken for abuse, and the others for
-// legitimate. The limit is the 99.9th percentile of legitimate keys (as --false-positives says) and a fifth more, as a
-// number that people write. Several are replayed, and the smallest that refuses few enough is proposed; of a bucket
-// also the smallest burst that refuses no more keys.
+// For a rule three limits are replayed side by side: the one that it has, one above what most keys do, and one above
+// what any does. One of them is proposed only where good clients are known: the smallest that refuses hardly any of
+// them. Peaks say nothing of who the clients are, so without good clients nothing is proposed.
 
 const (
 	// leastKeys is the number of keys below which nothing is proposed.
 	leastKeys = 30
-	// wide is the ratio from which a gap between peaks is one.
+	// wide is the ratio from which a gap between peaks is one, and far that from which good clients are doubted.
 	wide = 2.0
-	// above is the largest share of keys that may lie above a gap.
-	above = 0.05
-	// margin is what is added to what legitimate keys do.
-	margin = 1.2
-	// proposedPoints is the number of limits that are replayed for each rule.
-	proposedPoints = 8
+	far  = 4.0
+	// margin is what is added to what keys do.
+	margin         = 1.2
+	proposedPoints = 3
 	maxProposals   = maxPoints / proposedPoints
 )
 
-// SetPropose sets the rules for which limits are proposed; all is all of them. name is of the flag, for errors.
+// SetPropose sets the rules whose limits are compared; all is all of them. name is of the flag, for errors.
 func (c *Config) SetPropose(name string, list []string) error {
 	if slices.Contains(list, "all") {
 		list = nil
@@ -61,12 +58,11 @@ func (c *Config) SetPropose(name string, list []string) error {
 // A draft is a proposal whose limits are to be replayed.
 type draft struct {
 	Proposal
-	of     SweepOf
-	rates  int // of the first limits of the sweep, ascending; the others are bursts of the first, ascending
-	reject string
+	of    SweepOf // without limits: none are replayed
+	known bool    // enough good clients
 }
 
-// propose proposes limits, by what this replay found and another one.
+// propose compares limits, by what this replay found and another one.
 func (r *replay) propose(ctx context.Context, passes int) (list []Proposal, err error) {
 	var drafts []*draft
 	var sweeps []SweepOf
@@ -75,31 +71,28 @@ func (r *replay) propose(ctx context.Context, passes int) (list []Proposal, err 
 		if err != nil {
 			return nil, err
 		}
-		if drafts = append(drafts, d); d.reject == "" {
+		if drafts = append(drafts, d); d.of.Limits != nil {
 			sweeps = append(sweeps, d.of)
 		}
 	}
+	var done []*sweep
+	var second *replay
 	if len(sweeps) > 0 {
 		config := *r.config
 		config.CompareSpread, config.Against = 0, nil
-		second, err := newReplay(&config, sweeps)
-		if err != nil {
+		if second, err = newReplay(&config, sweeps); err != nil {
 			return nil, err
 		}
 		if err := second.run(ctx, passes, passes); err != nil {
 			return nil, err
 		}
-		done := second.sweeps
-		for _, d := range drafts {
-			if d.reject == "" {
-				d.choose(done[0].result(second.stats, r.config.Good != nil).Points, r.config.FalsePositives)
-				done = done[1:]
-			}
-		}
+		done = second.sweeps
 	}
 	for _, d := range drafts {
-		if d.reject != "" {
-			d.Why = []string{d.reject}
+		if d.of.Limits != nil {
+			d.Points = done[0].result(second.stats, r.config.Good != nil).Points
+			d.choose(r.config.FalsePositives)
+			done = done[1:]
 		}
 		list = append(list, d.Proposal)
 	}
@@ -113,82 +106,89 @@ func (r *replay) draft(name string) (*draft, error) {
 		return nil, err
 	}
 	rule := r.config.Set.Rules()[s.index]
-	limit := windowed(rule)
 	d := &draft{Proposal: Proposal{Rule: name, Old: limitText(rule)}, of: s}
 	keys := r.stats.rules[s.index].keys
 	all := keys.peaks(false)
 	switch {
 	case len(rule.Components()) == 0:
-		d.reject = "The rule has one key for all requests: its limit follows from what the service can do, not from " +
-			"what clients do."
-		return d, nil
+		d.say("one_key")
 	case len(all) < leastKeys:
-		d.reject = fmt.Sprintf("Only %s occurred; %d are the least from which anything follows. Take a longer log.",
-			plural(len(all), "key"), leastKeys)
-		return d, nil
+		d.say("few_keys", "count", fmt.Sprint(len(all)), "least", fmt.Sprint(leastKeys))
+	default:
+		usual, most := d.look(all, keys, r.config)
+		d.limits(windowed(rule).Spec(), usual, most)
 	}
-	d.limits(limit, d.look(all, keys, r.config), keys)
 	return d, nil
 }
 
-func (d *draft) say(format string, args ...any) { d.Why = append(d.Why, fmt.Sprintf(format, args...)) }
+func (d *draft) say(code string, pairs ...string) { d.Why = append(d.Why, note(code, pairs...)) }
 
-// look finds the gap and what legitimate keys have at most, and explains them.
-func (d *draft) look(all []int64, keys *keys, c *Config) (usual int64) {
-	weight := keys.table.weight()
+// look explains the distribution of peaks. It returns what most keys have at most, and what all have: of good keys if
+// enough are known.
+func (d *draft) look(all []int64, keys *keys, c *Config) (usual, most int64) {
 	window := shortDuration(time.Duration(keys.window) * time.Microsecond)
-	d.GapFrom, d.GapTo = gap(all)
-	legitimate, who := all, "keys"
-	if c.Good != nil {
-		if good := keys.peaks(true); len(good) >= leastKeys {
-			legitimate, who = good, "keys of good clients"
-		} else {
-			d.say("Only %s are good by --good, too few to go by.", plural(len(good), "key"))
-		}
+	weight := keys.table.weight()
+	count := func(n int) string { return grouped(int64(n) * weight) }
+	d.describe(all, window, count)
+	good := keys.peaks(true)
+	switch {
+	case c.Good == nil:
+		d.say("nobody_good")
+	case len(good) < leastKeys:
+		d.say("few_good", "count", count(len(good)), "least", fmt.Sprint(leastKeys))
+	default:
+		return d.lookAtGood(good, keys, c, window, count)
 	}
-	isGood := who != "keys"
-	if d.GapTo > 0 && !isGood {
-		below, _ := slices.BinarySearch(all, d.GapTo)
-		legitimate, who = all[:below], "keys below the gap"
-	}
-	d.P999 = percentile(legitimate, 0.999)
-	share := 0.999
-	if isGood {
-		share = 1 - c.FalsePositives
-	}
-	usual = percentile(legitimate, share)
-	d.say("%.4g %% of %s %s have at most %s in any %s; half have at most %s. A fifth is added.", 100*share,
-		grouped(int64(len(legitimate))*weight), who, plural(int(usual), "unit"), window,
-		grouped(percentile(legitimate, 0.5)))
+	usual = percentile(all, 0.99)
 	if d.GapTo > 0 {
-		over, _ := slices.BinarySearch(all, d.GapTo)
-		d.say("The widest gap in the distribution of peaks is %s … %s: %s above it.",
-			grouped(d.GapFrom), grouped(d.GapTo), areKeys(int64(len(all)-over)*weight))
+		usual = d.GapFrom
+	}
+	return usual, all[len(all)-1]
+}
+
+// describe says how peaks are distributed, whoever the keys are of.
+func (d *draft) describe(all []int64, window string, count func(int) string) {
+	d.say("peaks", "count", count(len(all)), "median", grouped(percentile(all, 0.5)), "window", window, "most",
+		grouped(all[len(all)-1]))
+	if len(all) >= 1000 { // the percentile of fewer is the largest peak
+		d.say("peaks_999", "p999", grouped(percentile(all, 0.999)))
+	}
+	if d.GapFrom, d.GapTo = gap(all); d.GapTo == 0 {
+		d.say("no_gap", "factor", fmt.Sprint(wide))
+		return
+	}
+	below, _ := slices.BinarySearch(all, d.GapTo)
+	d.say("gap", "from", grouped(d.GapFrom), "to", grouped(d.GapTo), "above", count(len(all)-below), "count",
+		count(len(all)))
+}
+
+// lookAtGood explains what good clients do. If few of them are far above the others, they may not be good.
+func (d *draft) lookAtGood(good []int64, keys *keys, c *Config, window string, count func(int) string) (usual,
+	most int64) {
+	most = good[len(good)-1]
+	from, to := gap(good)
+	if below, _ := slices.BinarySearch(good, to); float64(to) >= far*float64(from) && 2*below > len(good) {
+		d.say("good_far_above", "count", count(len(good)-below), "of", count(len(good)), "from", grouped(from), "to",
+			grouped(to), "ratio", strconv.FormatFloat(float64(to)/float64(from), 'f', 0, 64), "names",
+			strings.Join(keys.goodFrom(to, maxExamples), ", "))
+		return from, most
+	}
+	d.known = true
+	share := 1 - c.FalsePositives
+	usual = percentile(good, share)
+	if usual == most {
+		d.say("good_most", "count", count(len(good)), "most", grouped(usual), "window", window)
 	} else {
-		d.say("No key stands out: no gap is wider than a factor of %g, and the largest peak is %s.", wide,
-			grouped(all[len(all)-1]))
+		d.say("good_share", "share", percent(int64(share*1e6), 1e6), "count", count(len(good)), "most", grouped(usual),
+			"window", window)
 	}
-	if !isGood {
-		d.Why = append(d.Why, "Nobody is known to be legitimate: say who is with --good, and look at who would be "+
-			"refused.")
-	}
-	return usual
+	return usual, most
 }
 
-func areKeys(n int64) string {
-	if n == 1 {
-		return "1 key is"
-	}
-	return grouped(n) + " keys are"
-}
-
-// gap is the widest gap between two peaks that follow each other, above which are few keys; 0, 0: none is wide.
+// gap is the widest gap between two peaks that follow each other; 0, 0: none is wide.
 func gap(peaks []int64) (from, to int64) {
 	widest := wide
-	for i := len(peaks) - 1; i > 0; i-- {
-		if float64(len(peaks)-i) > max(1, above*float64(len(peaks))) {
-			break
-		}
+	for i := 1; i < len(peaks); i++ {
 		if ratio := float64(peaks[i]) / float64(max(1, peaks[i-1])); ratio >= widest && peaks[i-1] >= 2 {
 			widest, from, to = ratio, peaks[i-1], peaks[i]
 		}
@@ -202,90 +202,46 @@ func percentile(peaks []int64, share float64) int64 {
 	return peaks[min(max(i, 0), len(peaks)-1)]
 }
 
-// limits chooses what is replayed.
-func (d *draft) limits(limit *weir.Limit, usual int64, keys *keys) {
-	want := float64(usual) * margin
-	if d.GapTo > 0 && usual <= d.GapFrom && want >= float64(d.GapTo) {
+// limits chooses what is replayed: the limit of the rule, one above usual, one above most, and, where these are equal,
+// the half or the double of the largest.
+func (d *draft) limits(spec weir.Spec, usual, most int64) {
+	now := unitsOf(spec)
+	units := []int64{now}
+	add := func(n int64) {
+		if len(units) < proposedPoints && n > 0 && !slices.Contains(units, n) {
+			units = append(units, n)
+		}
+	}
+	want := margin * float64(usual)
+	if d.GapTo > 0 && usual == d.GapFrom && want >= float64(d.GapTo) {
 		want = math.Sqrt(float64(d.GapFrom) * float64(d.GapTo))
 	}
-	spec := limit.Spec()
-	units := human(want, math.Ceil)
-	for range 3 {
-		d.of.Limits = append(d.of.Limits, withUnits(fullBurst(spec), units))
-		units = human(float64(units)*1.01+1e-6, math.Ceil)
-		if units == unitsOf(d.of.Limits[len(d.of.Limits)-1]) {
-			units++
-		}
+	add(human(want, math.Ceil))
+	add(human(margin*float64(most), math.Ceil))
+	add(now / 2)
+	for n := now; len(units) < proposedPoints; {
+		n *= 2
+		add(n)
 	}
-	d.rates = len(d.of.Limits)
-	bucket, is := d.of.Limits[0].(weir.TokenBucket)
-	if !is || bucket.Capacity <= 1 {
+	slices.Sort(units)
+	for _, n := range units {
+		d.of.Limits = append(d.of.Limits, withUnits(spec, n))
+	}
+}
+
+// choose takes the smallest limit that refuses few enough of the good clients.
+func (d *draft) choose(falsePositives float64) {
+	if !d.known {
 		return
 	}
-	cluster := int64(1)
-	for i := range keys.table.items {
-		if x := &keys.table.items[i].v; x.peak <= bucket.Refill {
-			cluster = max(cluster, int64(x.cluster))
+	for _, p := range d.Points {
+		if float64(p.Good.ClientsRefused) <= falsePositives*float64(p.Good.Clients) {
+			d.Limit = p.Limit
+			d.say("proposed", "limit", p.Limit)
+			return
 		}
 	}
-	least := human(margin*float64(cluster), math.Ceil)
-	if least >= bucket.Capacity {
-		return
-	}
-	for _, burst := range humanSteps(least, bucket.Capacity, proposedPoints-d.rates+1) {
-		if burst < bucket.Capacity {
-			other := bucket
-			other.Capacity = burst
-			d.of.Limits = append(d.of.Limits, other)
-		}
-	}
-}
-
-// fullBurst is a bucket whose burst is what is refilled in a period; other limits, and queues, stay.
-func fullBurst(s weir.Spec) weir.Spec {
-	if bucket, is := s.(weir.TokenBucket); is && bucket.Capacity > 1 {
-		bucket.Capacity = bucket.Refill
-		return bucket
-	}
-	return s
-}
-
-// choose takes the smallest limit that refuses few enough of the good clients, or, if none is known, the first.
-func (d *draft) choose(points []Point, falsePositives float64) {
-	chosen := points[0]
-	for _, p := range points[:d.rates] {
-		chosen = p
-		if p.Good == nil || float64(p.Good.ClientsRefused) <= falsePositives*float64(p.Good.Clients) {
-			break
-		}
-	}
-	if chosen.Limit == points[0].Limit {
-		chosen = d.burst(points)
-	}
-	d.Limit, d.Count, d.Good = chosen.Limit, chosen.Count, chosen.Good
-	if p := chosen.Good; p != nil && float64(p.ClientsRefused) > falsePositives*float64(p.Clients) {
-		d.say("It refuses %s of the good clients, more than --false-positives: %s would, too.",
-			percent(p.ClientsRefused, p.Clients), points[d.rates-1].Limit)
-	}
-	if d.Limit == d.Old {
-		d.Why = append(d.Why, "It is the limit that the rule has.")
-	}
-}
-
-// burst is the first limit with a smaller burst, if there is one that refuses no more. It is one step above the
-// smallest such burst, which would fit the log alone.
-func (d *draft) burst(points []Point) Point {
-	full := points[0]
-	for i := d.rates; i+1 < len(points); i++ {
-		if p := points[i]; p.Refused > full.Refused || p.ClientsRefused > full.ClientsRefused {
-			continue
-		}
-		enough, chosen := d.of.Limits[i].(weir.TokenBucket), d.of.Limits[i+1].(weir.TokenBucket)
-		d.say("A burst of %s refuses no more than one of %s; %s leaves room.",
-			grouped(enough.Capacity), grouped(enough.Refill), grouped(chosen.Capacity))
-		return points[i+1]
-	}
-	return full
+	d.say("all_hit_good")
 }
 
 // shortDuration is 1m instead of 1m0s.

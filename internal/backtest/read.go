@@ -79,7 +79,7 @@ func (r *reader) read(ctx context.Context, source Source, pass func([]event) (fr
 func (r *reader) record(record *accesslog.Record) {
 	c := &r.counts
 	c.requests++
-	refused := record.Status == 429 || record.Status == 503
+	refused := refusedThen(record.Status)
 	if refused {
 		c.refused++
 	}

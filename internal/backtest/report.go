@@ -8,8 +8,8 @@ type Report struct {
 	Rules string `json:"rules"` // the names of the files
 	Log   Log    `json:"log"`
 	Total Count  `json:"total"`
-	// Limits are sentences on what the figures cannot say, such as the resolution of the log's time.
-	Limits   []string   `json:"limits"`
+	// Limits are notes on what the figures cannot say, such as the resolution of the log's time; severe ones first.
+	Limits   []Note     `json:"limits"`
 	Timeline Timeline   `json:"timeline"`
 	ByRule   []Rule     `json:"by_rule"` // in the order of the set
 	Clients  []Client   `json:"clients"` // those with the most refusals first, at most Config.Top
@@ -24,6 +24,7 @@ type Log struct {
 	Files      []File    `json:"files"`
 	Lines      int64     `json:"lines"`
 	Unread     int64     `json:"unread"`   // lines that could not be read
+	Late       int64     `json:"late"`     // requests decided at the time of the request before them
 	Dropped    int64     `json:"dropped"`  // requests left out: by --where, --from, --to and --retries drop
 	Requests   int64     `json:"requests"` // decided
 	Clients    int64     `json:"clients"`
@@ -81,7 +82,7 @@ type Rule struct {
 	Shadow      bool   `json:"shadow,omitempty"` // it refuses nothing; what it would refuse is counted
 	Count              // Requests are those that match
 	Keys        int64  `json:"keys"`
-	// Failing is how many of the refused requests the log says were answered 400 or above.
+	// Failing is how many of the refused requests the log says were answered 400 or above, but for 429 and 503.
 	Failing int64     `json:"failing"`
 	First   time.Time `json:"first,omitzero"` // the first refusal
 	Last    time.Time `json:"last,omitzero"`
@@ -93,6 +94,8 @@ type Rule struct {
 	Window string `json:"window,omitempty"` // of Peaks
 	Units  int64  `json:"units,omitempty"`  // of the limit, in that window
 	Good   *Good  `json:"good,omitempty"`
+	// Worst are the keys with the most refusals, of a rule that does not count by clients.
+	Worst []Key `json:"worst,omitempty"`
 }
 
 // A Peak is a minute.
@@ -110,21 +113,34 @@ type Bar struct {
 
 // A Client is one that would have been refused.
 type Client struct {
-	Client   string    `json:"client"` // an address or a network, as rules count it
+	Client string   `json:"client"` // an address or a network, as rules count it
+	Rules  []string `json:"rules"`  // those that refused it
+	Evidence
+}
+
+// A Key is one that a rule would have refused.
+type Key struct {
+	Key string `json:"key"`
+	Evidence
+}
+
+// Evidence is what the log says of a client or key. Agents, paths, names, the addresses of a key, and its requests are
+// counted from its first refusal on.
+type Evidence struct {
 	Requests int64     `json:"requests"`
 	Refused  int64     `json:"refused"`
-	Rules    []string  `json:"rules"` // those that refused it
+	Failing  int64     `json:"failing"` // requests answered 400 or above, but for 429 and 503
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
-	// PerSecond is its largest number of requests in a minute, divided by 60.
-	PerSecond float64 `json:"per_second"`
-	Agents    int64   `json:"agents"` // distinct User-Agents; at least this many if there are AgentsCounted
+	// PerSecond is a client's largest number of requests in a minute, divided by 60.
+	PerSecond float64 `json:"per_second,omitempty"`
+	Agents    int64   `json:"agents"` // distinct User-Agents of a key, or of one address; 256 are that many or more
 	Agent     string  `json:"agent"`  // the most frequent
 	Paths     int64   `json:"paths"`
-	Failing   int64   `json:"failing"` // requests answered 400 or above
-	// Looks is program, people (several behind one address), or unclear, and Why the reason in words.
-	Looks string `json:"looks"`
-	Why   string `json:"why"`
+	Names     int64   `json:"names"` // distinct users
+	Addresses int64   `json:"addresses"`
+	Assets    int64   `json:"assets,omitempty"` // requests of a client for style sheets, scripts, pictures and fonts
+	Robots    bool    `json:"robots,omitempty"` // a client asked for /robots.txt
 }
 
 // Good is what happens to the clients that are certainly legitimate, by --good.
@@ -150,19 +166,25 @@ type Point struct {
 	Good *Good `json:"good,omitempty"`
 	// Peak is the largest number of requests in a second that pass.
 	Peak int64 `json:"peak"`
+	// Failing is how many of the refused requests the log says failed, but for 429 and 503.
+	Failing int64 `json:"failing"`
+	// Fails is how many clients did hardly anything but fail (nine of ten requests, of ten or more), and FailsRefused
+	// how many of them are refused.
+	Fails        int64 `json:"fails"`
+	FailsRefused int64 `json:"fails_refused"`
+	// Hour and Day are the most units that the limit grants a key in these times.
+	Hour int64 `json:"hour"`
+	Day  int64 `json:"day"`
 }
 
-// A Proposal is a limit for a rule, with the reason.
+// A Proposal compares three limits of a rule.
 type Proposal struct {
-	Rule  string   `json:"rule"`
-	Old   string   `json:"old"` // the limit in the rules
-	Limit string   `json:"limit"`
-	Why   []string `json:"why"` // sentences
-	Count
-	Good *Good `json:"good,omitempty"`
-	// P999 is the 99.9th percentile of the peaks of good keys (of all keys without --good), and Gap the widest gap in
-	// the distribution of peaks, as a ratio.
-	P999    int64 `json:"p999"`
+	Rule   string  `json:"rule"`
+	Old    string  `json:"old"`              // the limit in the rules
+	Limit  string  `json:"limit"`            // the one that is proposed; "": the log cannot tell
+	Points []Point `json:"points,omitempty"` // ascending by units
+	Why    []Note  `json:"why"`
+	// GapFrom and GapTo are the widest gap in the distribution of peaks.
 	GapFrom int64 `json:"gap_from,omitempty"`
 	GapTo   int64 `json:"gap_to,omitempty"`
 }

@@ -2,12 +2,12 @@ package backtest
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/accesslog"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -107,7 +107,23 @@ func (s *stats) rule(i, length int, good bool) Rule {
 		x.Window, x.Units = (time.Duration(r.keys.window) * time.Microsecond).String(), unitsInWindow(limit)
 		x.Peaks = bars(r.keys.peaks(false), r.keys.table.weight(), x.Units)
 	}
+	x.Worst = r.worstKeys()
 	return x
+}
+
+// worstShown is the number of a rule's keys in the report.
+const worstShown = 10
+
+// worstKeys are the keys that are refused most.
+func (r *ruleStats) worstKeys() (list []Key) {
+	if r.worst == nil {
+		return nil
+	}
+	worst := r.worst.worst()
+	for _, d := range worst[:min(len(worst), worstShown)] {
+		list = append(list, Key{keytext.Plain(d.key), d.evidence()})
+	}
+	return list
 }
 
 // unitsInWindow are the units of a limit that a key has at once: those of a window, or a bucket's burst if it is more
@@ -168,64 +184,90 @@ func addGood(to *Good, good, refused bool, weight int64, name func() string) {
 	}
 }
 
-// limits are sentences on what the figures cannot say.
-func (r *replay) limits(x *Log, n *readCounts) (list []string) {
-	say := func(condition bool, format string, args ...any) {
-		if condition {
-			list = append(list, fmt.Sprintf(format, args...))
-		}
+// limits are notes on what the figures cannot say.
+func (r *replay) limits(x *Log, n *readCounts) []Note {
+	list := &noteList{of: n.replayed}
+	r.limitsOfLog(x, n, list)
+	r.limitsOfRules(n, list)
+	r.unmatched.notes(n, list)
+	list.counted(r.main.full, "full", "most", fmt.Sprint(r.config.MaxKeys))
+	list.counted(r.main.store.Stats().Overflow, "overflow", "most", fmt.Sprint(r.config.MaxKeys))
+	if weight := r.stats.census.table.weight(); weight > 1 {
+		list.add("clients_estimated", "most", grouped(int64(r.stats.census.table.max)), "weight", fmt.Sprint(weight))
 	}
-	of := func(count int64) string { return grouped(count) + " of " + grouped(n.replayed) + " requests" }
-	timeIs := map[string]string{"start": "when requests began", "end": "when requests ended",
-		"start or end": "when requests began (Apache) or ended (nginx)",
-		"mixed":        "when requests began in some formats, and when they ended in others"}[x.TimeIs]
-	say(timeIs != "", "The log states %s, to %s; the requests of one such unit are spread: %s.", timeIs,
-		x.Resolution, map[Spread]string{Even: "evenly, in the order of the log", First: "all at its begin",
-			Last: "all at its end"}[r.config.Spread])
-	var late int64
-	for i := range r.files {
-		late += r.files[i].Late
-	}
-	say(late > 0, "%s stand more than 10 s too late in the log, and are decided at the time of the request before "+
-		"them.", of(late))
-	say(n.refused > 0 && !r.config.DropRetries, "The log says that %s were answered 429 or 503; clients may have "+
-		"repeated them, so that they would not all have come under these rules (--retries drop leaves them out).",
-		of(n.refused))
-	say(n.unformed > 0, "%s have a method, host or path that a server would refuse before the rules; they are not "+
-		"decided.", of(n.unformed))
-	say(n.noClient > 0, "%s name no client; those are counted as one.", of(n.noClient))
-	r.limitsOfRules(n, say, of)
-	say(r.main.full > 0, "%s found the store full of keys (--max-keys %d), as on a server.", of(r.main.full),
-		r.config.MaxKeys)
-	overflow := r.main.store.Stats().Overflow
-	say(overflow > 0, "%d decisions were made on keys that share a count, since the store was full (--max-keys %d), "+
-		"as on a server.", overflow, r.config.MaxKeys)
-	weight := r.stats.census.table.weight()
-	say(weight > 1, "There are more than %s clients: their numbers are estimated from 1 of %d. Requests are counted "+
-		"exactly.", grouped(int64(r.stats.census.table.max)), weight)
 	for i := range r.stats.rules {
 		if keys := r.stats.rules[i].keys; keys != nil && keys.table.weight() > 1 {
-			list = append(list, fmt.Sprintf("The keys of the rule %s and their peaks are estimated from 1 of %d.",
-				r.stats.rules[i].rule.Name(), keys.table.weight()))
+			list.add("keys_estimated", "rule", r.stats.rules[i].rule.Name(), "weight", fmt.Sprint(keys.table.weight()))
 		}
 	}
-	return list
+	return list.notes
+}
+
+// A noteList is notes on so many requests.
+type noteList struct {
+	notes []Note
+	of    int64
+}
+
+func (l *noteList) add(code string, pairs ...string) { l.notes = append(l.notes, note(code, pairs...)) }
+
+// counted adds a note on a number of the requests, unless it is 0.
+func (l *noteList) counted(count int64, code string, pairs ...string) {
+	if count > 0 {
+		l.add(code, append([]string{"count", grouped(count), "of", grouped(l.of)}, pairs...)...)
+	}
+}
+
+// tooMany is the share of late requests, and that of unread lines, from which a report is not to be trusted.
+const (
+	tooLate   = 0.001
+	tooUnread = 0.05
+)
+
+func (r *replay) limitsOfLog(x *Log, n *readCounts, list *noteList) {
+	for i := range r.files {
+		x.Late += r.files[i].Late
+	}
+	list.counted(x.Late, "late", "share", percent(x.Late, n.replayed))
+	if x.Late > 0 {
+		list.notes[0].Severe = float64(x.Late) > tooLate*float64(n.replayed)
+	}
+	if float64(x.Unread) > tooUnread*float64(x.Lines) {
+		list.add("unread", "count", grouped(x.Unread), "of", grouped(x.Lines), "share", percent(x.Unread, x.Lines))
+		list.notes[len(list.notes)-1].Severe = true
+	}
+	if code, known := map[string]string{"start": "time_start", "end": "time_end", "start or end": "time_either",
+		"mixed": "time_mixed"}[x.TimeIs]; known {
+		list.add(code, "resolution", x.Resolution)
+		list.add("spread_" + r.config.Spread.String())
+	}
+	if !r.config.DropRetries {
+		list.counted(n.refused, "repeated")
+	}
+	list.counted(n.unformed, "unformed")
+	list.counted(n.noClient, "no_client")
+	if r.config.Good != nil && r.config.Good.failing > 0 {
+		list.add("good_failing", "count", grouped(r.config.Good.failing))
+	}
 }
 
 // limitsOfRules are those of rules that need what the log does not have.
-func (r *replay) limitsOfRules(n *readCounts, say func(bool, string, ...any), of func(int64) string) {
+func (r *replay) limitsOfRules(n *readCounts, list *noteList) {
 	for i := range r.stats.rules {
 		rule := r.stats.rules[i].rule
 		if !rule.Enabled() || r.stats.rules[i].count.Requests == 0 {
 			continue
 		}
 		name := rule.Name()
-		say(isHeld(rule) && n.noDuration > 0, "%s have no duration: the concurrency limit of the rule %s does not see "+
-			"them overlap.", of(n.noDuration), name)
-		say(rule.HasCountIf() && n.noStatus > 0, "%s have no status: they count for the rule %s.", of(n.noStatus), name)
-		settle := rule.Settle()
-		say(settle != "" && settle != inBytes, "The log does not have the %s of responses: costs of the rule %s stay "+
-			"as estimated.", settle, name)
+		if isHeld(rule) {
+			list.counted(n.noDuration, "no_duration", "rule", name)
+		}
+		if rule.HasCountIf() {
+			list.counted(n.noStatus, "no_status", "rule", name)
+		}
+		if settle := rule.Settle(); settle != "" && settle != inBytes {
+			list.add("no_settle", "what", settle, "rule", name)
+		}
 		for _, component := range rule.Components() {
 			word, _, _ := strings.Cut(component, " ")
 			missing := r.main.values.missing[word]
@@ -234,22 +276,9 @@ func (r *replay) limitsOfRules(n *readCounts, say func(bool, string, ...any), of
 			} else if word == "host" {
 				missing = n.noHost
 			}
-			say(missing > 0, "%s have no %s, by which the rule %s counts (on_missing: %s).", of(missing), word, name,
-				rule.OnMissing())
+			list.counted(missing, "no_component", "what", word, "rule", name, "missing", string(rule.OnMissing()))
 		}
 	}
-	say(n.noHost == n.replayed && n.replayed > 0 && r.asksHost(), "The log has no hosts: rules that match by host are "+
-		"met by no request.")
-	say(n.noUser == n.replayed && n.replayed > 0 && r.asksUser(), "The log has no users: rules that match by user are "+
-		"met by no request.")
-}
-
-func (r *replay) asksHost() bool {
-	return slices.ContainsFunc(r.config.File.Rules, func(s rules.Spec) bool { return len(s.Match.Host) > 0 })
-}
-
-func (r *replay) asksUser() bool {
-	return slices.ContainsFunc(r.config.File.Rules, func(s rules.Spec) bool { return len(s.Match.User) > 0 })
 }
 
 // grouped is a number with commas.

@@ -46,11 +46,12 @@ func Run(ctx context.Context, c *Config) (*Report, error) {
 
 // A replay is one pass over the log.
 type replay struct {
-	config *Config
-	main   *lane
-	stats  *stats
-	reader *reader
-	files  []accesslog.File
+	config    *Config
+	main      *lane
+	stats     *stats
+	unmatched *unmatched
+	reader    *reader
+	files     []accesslog.File
 
 	spreads []*other // the other ways to spread, for the first Config.CompareSpread requests
 	spread  Count    // of those requests
@@ -69,6 +70,7 @@ type other struct {
 	rule    int // only requests that this rule of the main lane matched; −1: all
 	bit     int // of clients that it refuses; −1: none
 	count   Count
+	failing int64 // refused ones that failed anyway
 	good    goodCount
 	busiest busiest // second of passed requests
 	results []result
@@ -116,6 +118,7 @@ func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 		return nil, fmt.Errorf("sweeps have %d limits; allowed: %d, with one for --against", bits, maxLanes)
 	}
 	r.stats = newStats(c.Set, bits)
+	r.unmatched = newUnmatched(c, r.stats)
 	for _, o := range r.others {
 		if o.limit != nil {
 			r.stats.rules[o.rule].swept = true
@@ -252,6 +255,7 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 			r.against.compare(e, r.results[i], i)
 		}
 	}
+	r.unmatched.observe(events)
 	return nil
 }
 
@@ -288,6 +292,9 @@ func (o *other) replay(ctx context.Context, events []event, hits []hits) error {
 func (o *other) tally(e *event, r result) {
 	o.count.Requests++
 	o.good.add(e, r.stopped())
+	if r.stopped() && e.failing() {
+		o.failing++
+	}
 	switch {
 	case r.denies():
 		o.count.Denied++

@@ -31,7 +31,11 @@ type ruleStats struct {
 	keys        *keys // nil: its limits have no window
 	swept       bool  // its claims are kept for a sweep
 	good        goodCount
+	worst       *details // of its keys; nil: it counts by clients, or has one key
 }
+
+// maxWorst is the number of a rule's refused keys of which more than numbers is known.
+const maxWorst = 128
 
 // A goodCount counts requests of good clients.
 type goodCount struct{ requests, refused int64 }
@@ -56,6 +60,11 @@ func newStats(set *rules.Set, lanes int) *stats {
 		s.rules[i] = ruleStats{rule: rule, first: -1}
 		if window := windowOf(rule); window > 0 {
 			s.rules[i].keys = newKeys(window, windowed)
+		}
+		parts := rule.Components()
+		if byClient := len(parts) == 1 && parts[0] == "client.ip"; len(parts) > 0 && !byClient {
+			worst := newDetails(maxWorst)
+			s.rules[i].worst = &worst
 		}
 	}
 	s.series = newTimeline(rowRules + len(s.rules))
@@ -125,7 +134,10 @@ func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) 
 			x.sweep(rule.Index(), claim)
 		}
 		if keys := s.rules[rule.Index()].keys; keys != nil {
-			keys.observe(hashOf(claim.Key), at, claim.Cost, e.good)
+			keys.observe(hashOf(claim.Key), e.id, at, claim.Cost, e.good)
+		}
+		if worst := s.rules[rule.Index()].worst; worst != nil && (refuses || len(worst.by) > 0) {
+			worst.count(hashOf(claim.Key), claim.Key, e, refuses)
 		}
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -339,7 +341,9 @@ func (s *sweep) result(stats *stats, good bool) Sweep {
 
 // point is what one limit of a rule does.
 func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point {
-	p := Point{Limit: limit.String(), Units: unitsOf(limit), Count: o.count, Peak: o.busiest.peak}
+	p := Point{Limit: limit.String(), Units: unitsOf(limit), Count: o.count, Peak: o.busiest.peak,
+		Failing: o.failing}
+	p.Hour, p.Day = mostOf(o.set.Rules()[0], time.Hour), mostOf(o.set.Rules()[0], 24*time.Hour)
 	matched := stats.lanes + 2*rule
 	if good {
 		p.Good = &Good{Requests: o.good.requests, RequestsRefused: o.good.refused}
@@ -355,18 +359,25 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 		if refused {
 			p.ClientsRefused += weight
 		}
-		if p.Good == nil || !c.good {
-			continue
-		}
-		p.Good.Clients += weight
-		if refused {
-			p.Good.ClientsRefused += weight
-			if len(p.Good.Examples) < maxExamples {
-				p.Good.Examples = append(p.Good.Examples, nameOf(stats.census.table.items[i].id))
+		if c.fails() {
+			p.Fails += weight
+			if refused {
+				p.FailsRefused += weight
 			}
 		}
+		addGood(p.Good, c.good, refused, weight, func() string { return nameOf(stats.census.table.items[i].id) })
 	}
 	return p
+}
+
+// mostOf is the most units that the limits of a rule grant a key within any such time.
+func mostOf(rule *rules.Rule, t time.Duration) (most int64) {
+	for _, limit := range rule.Limits() {
+		if of := quota.Most(limit, t); limit.Algorithm() != weir.AlgorithmConcurrency && (most == 0 || of < most) {
+			most = of
+		}
+	}
+	return most
 }
 
 // maxExamples is the number of examples of each kind.

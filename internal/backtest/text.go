@@ -10,9 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Text writes the report for a terminal.
-func (r *Report) Text(to io.Writer) error {
+// Text writes the report; red is whether warnings are, for a terminal.
+func (r *Report) Text(to io.Writer, red bool) error {
 	t := &textReport{Report: r}
+	warning := "warning"
+	if red {
+		warning = "\x1b[31mwarning\x1b[0m"
+	}
+	t.notes(warning, true)
 	t.log()
 	t.rules()
 	t.who()
@@ -20,7 +25,10 @@ func (r *Report) Text(to io.Writer) error {
 	t.sweeps()
 	t.proposals()
 	t.against()
-	t.limits()
+	if len(t.Limits) > 0 {
+		t.line("")
+	}
+	t.notes("note", false)
 	_, err := to.Write(t.out.Bytes())
 	return err
 }
@@ -109,18 +117,44 @@ func (t *textReport) clock(at time.Time, layout string) string {
 	return at.Format(layout)
 }
 
+// evidenceHead are the columns of what the log says of a client or key.
+const evidenceHead = "\trefused\tbusiest\tfailed\taddresses\tagents\tnames\tpaths\tassets\trobots.txt\tUser-Agent"
+
 func (t *textReport) who() {
-	if len(t.Clients) == 0 {
-		return
+	if len(t.Clients) > 0 {
+		t.line("")
+		rows := []string{"who" + evidenceHead}
+		for i := range t.Clients {
+			rows = append(rows, t.evidence(t.Clients[i].Client, &t.Clients[i].Evidence, true))
+		}
+		t.table(rows)
 	}
-	t.line("")
-	rows := []string{"who\trefused\tbusiest\tlooks like\t"}
-	for i := range t.Clients {
-		x := &t.Clients[i]
-		rows = append(rows, fmt.Sprintf("%s\t%s of %s\t%s/s\t%s\t%s", x.Client, grouped(x.Refused), grouped(x.Requests),
-			rate(x.PerSecond), x.Looks, shortened(x.Why, 100)))
+	for i := range t.ByRule {
+		rule := &t.ByRule[i]
+		if len(rule.Worst) == 0 {
+			continue
+		}
+		t.line("")
+		rows := []string{"keys of " + rule.Name + evidenceHead}
+		for j := range rule.Worst {
+			rows = append(rows, t.evidence(shortened(rule.Worst[j].Key, 40), &rule.Worst[j].Evidence, false))
+		}
+		t.table(rows)
 	}
-	t.table(rows)
+}
+
+// evidence is a row. A key has no busiest minute, assets and robots.txt: these are counted of clients.
+func (t *textReport) evidence(name string, x *Evidence, client bool) string {
+	busiest, assets, robots := "", "", ""
+	if client {
+		busiest, assets = rate(x.PerSecond)+"/s", grouped(x.Assets)
+		if robots = "no"; x.Robots {
+			robots = "yes"
+		}
+	}
+	return fmt.Sprintf("%s\t%s of %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, grouped(x.Refused),
+		grouped(x.Requests), busiest, percent(x.Failing, x.Requests), grouped(x.Addresses), grouped(x.Agents),
+		grouped(x.Names), grouped(x.Paths), assets, robots, shortened(x.Agent, 40))
 }
 
 func rate(perSecond float64) string {
@@ -189,20 +223,35 @@ func (t *textReport) proposals() {
 		x := &t.Proposed[i]
 		t.line("")
 		if x.Limit == "" {
-			t.line("proposed for %s: nothing; it has %s", x.Rule, x.Old)
+			t.line("limits of %s: none is proposed; it has %s", x.Rule, x.Old)
 		} else {
-			t.line("proposed for %s: %s instead of %s", x.Rule, x.Limit, x.Old)
-			t.line("  It refuses %s of %s requests (%s), of %s.", grouped(x.Refused), grouped(x.Requests),
-				percent(x.Refused, x.Requests), plural(int(x.ClientsRefused), "client"))
-			if x.Good != nil {
-				t.line("  It refuses %s of %s (%s).", grouped(x.Good.ClientsRefused),
-					plural(int(x.Good.Clients), "good client"), percent(x.Good.ClientsRefused, x.Good.Clients))
-			}
+			t.line("limits of %s: %s is proposed; it has %s", x.Rule, x.Limit, x.Old)
 		}
+		t.points(x.Points)
 		for _, why := range x.Why {
-			t.line("  %s", why)
+			t.line("  %s", why.Text)
 		}
 	}
+}
+
+// points are limits side by side.
+func (t *textReport) points(points []Point) {
+	if len(points) == 0 {
+		return
+	}
+	rows := []string{"  limit\trefused\tfailed anyway\tgood clients hit\tfailing clients hit\ta key can still do"}
+	for i := range points {
+		p := &points[i]
+		stopped, good := p.Refused+p.Denied, "not known"
+		if p.Good != nil && p.Good.Clients > 0 {
+			good = fmt.Sprintf("%s of %s%s", grouped(p.Good.ClientsRefused), grouped(p.Good.Clients),
+				examples(p.Good.Examples))
+		}
+		rows = append(rows, fmt.Sprintf("  %s\t%s, %s\t%s\t%s\t%s of %s\t%s in an hour, %s in a day", p.Limit,
+			grouped(stopped), percent(stopped, p.Requests), percent(p.Failing, stopped), good,
+			grouped(p.FailsRefused), grouped(p.Fails), grouped(p.Hour), grouped(p.Day)))
+	}
+	t.table(rows)
 }
 
 func (t *textReport) against() {
@@ -226,13 +275,11 @@ func (t *textReport) against() {
 	t.table(rows)
 }
 
-func (t *textReport) limits() {
-	if len(t.Limits) == 0 {
-		return
-	}
-	t.line("")
-	for _, text := range t.Limits {
-		t.line("note: %s", text)
+func (t *textReport) notes(word string, severe bool) {
+	for i := range t.Limits {
+		if t.Limits[i].Severe == severe {
+			t.line("%s: %s", word, t.Limits[i].Text)
+		}
 	}
 }
 

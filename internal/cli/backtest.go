@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,6 +45,8 @@ type backtestFlags struct {
 	positives  string
 	against    string
 	maxRefused []string
+	enough     int64
+	maxUnread  string
 	top        int
 	format     string
 	out        string
@@ -61,7 +64,8 @@ and report what the rules would have refused. No server or Redis is asked, and n
 RULES is a file, a directory or a URL, as for weir serve --config. Logs may be compressed (gzip,
 zstd); several are merged by time; - is the standard input.
 
-The exit code is 3 if the rules would refuse more than --max-refused.`,
+The exit code is 3 if the rules would refuse more than --max-refused, and 2 if nothing follows from
+the log: it has too few requests, too many lines that cannot be read, or lines in disorder.`,
 		Example: `  weir backtest weir.yaml access.log
   weir backtest --sweep login=5/1m..200/1m:12 --propose login weir.yaml access.log*
   weir backtest --format html --out report.html weir.yaml access.log
@@ -94,13 +98,18 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 		"`WORD` for requests that the log says were answered\n429 or 503: keep or drop")
 	flags.StringVar(&f.good, "good", "",
 		"who is certainly legitimate: `FILE` of addresses, or a condition that one\nof their requests meets, such as "+
-			"\"path=/login status<400\"")
+			"\"method=POST path=/login status=302\"")
 	flags.StringArrayVar(&f.sweeps, "sweep", nil, "limits to try, `RULE=LIMIT..LIMIT:NUMBER`; repeatable")
-	flags.StringSliceVar(&f.propose, "propose", nil, "propose limits for `RULES`, or all")
+	flags.StringSliceVar(&f.propose, "propose", nil,
+		"compare three limits for `RULES`, or all, and propose one where good\nclients are known")
 	flags.StringVar(&f.positives, "false-positives", "0.1%", "`SHARE` of the good clients that a proposal may refuse")
 	flags.StringVar(&f.against, "against", "", "compare with the old rules in `RULES`")
 	flags.StringSliceVar(&f.maxRefused, "max-refused", nil,
 		"exit code 3 if more is refused: a `SHARE` such as 1%, or RULE=SHARE; repeatable")
+	flags.Int64Var(&f.enough, "min-requests", 100,
+		"for --max-refused: the least `NUMBER` of requests from which anything follows")
+	flags.StringVar(&f.maxUnread, "max-unread", "5%",
+		"for --max-refused: the largest `SHARE` of lines that may be unreadable")
 	flags.IntVar(&f.top, "top", 10, "`NUMBER` of clients in the report")
 	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: text, json, or html, a page in one file")
 	flags.StringVar(&f.out, "out", "", "write the report to `FILE`")
@@ -123,6 +132,9 @@ func runBacktest(ctx context.Context, s *System, f *backtestFlags, flags *pflag.
 	if err != nil {
 		return err
 	}
+	if _, err := parseShare("--max-unread", f.maxUnread); err != nil {
+		return err
+	}
 	if !slices.Contains([]string{"text", "json", "html"}, f.format) {
 		return usagef("--format is %.80q; allowed: text, json, html", f.format)
 	}
@@ -141,6 +153,12 @@ func runBacktest(ctx context.Context, s *System, f *backtestFlags, flags *pflag.
 	}
 	if err := f.write(s, report); err != nil {
 		return err
+	}
+	if len(shares) == 0 {
+		return nil
+	}
+	if err := f.conclusive(shares, report); err != nil {
+		return usage(err)
 	}
 	return exceeded(shares, report)
 }
@@ -169,7 +187,7 @@ func (f *backtestFlags) write(s *System, report *backtest.Report) (err error) {
 	case "html":
 		return page.Write(out, report)
 	}
-	return report.Text(out)
+	return report.Text(out, f.out == "" && isTerminal(s.Out) && os.Getenv("NO_COLOR") == "")
 }
 
 // config checks the flags and reads the rules, before the log is read.
@@ -363,16 +381,22 @@ func keepInput(in io.Reader) (*os.File, error) {
 	return file, err
 }
 
+// isTerminal reports whether a stream is a terminal, or another character device.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
 // barWidth is the width of a progress bar.
 const barWidth = 40
 
 // bar draws progress on a terminal, once a log takes longer than a second; nil elsewhere.
 func (s *System) bar(pass, passes int) func(read, total int64) {
-	file, ok := s.Err.(*os.File)
-	if !ok {
-		return nil
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !isTerminal(s.Err) {
 		return nil
 	}
 	next, drawn := time.Now().Add(time.Second), false
@@ -426,6 +450,36 @@ func (x *share) check(c *backtest.Config) error {
 		return nil
 	}
 	return usagef("--max-refused names the rule %.80q, which the rules do not have", x.rule)
+}
+
+// conclusive is an error if nothing follows from the report: a gate must not pass on a log that is empty, unread, left
+// out or in disorder, nor for a rule that matched nothing.
+func (f *backtestFlags) conclusive(shares []share, report *backtest.Report) error {
+	log := &report.Log
+	most, err := parseShare("--max-unread", f.maxUnread)
+	switch {
+	case err != nil:
+		return err
+	case float64(log.Unread) > most*float64(log.Lines):
+		return fmt.Errorf("%d of %d lines of the log could not be read, more than --max-unread %s; nothing follows "+
+			"for --max-refused", log.Unread, log.Lines, f.maxUnread)
+	case log.Requests < f.enough:
+		return fmt.Errorf("%d requests were decided, fewer than --min-requests %d; nothing follows for --max-refused",
+			log.Requests, f.enough)
+	}
+	for i := range report.Limits {
+		if one := &report.Limits[i]; one.Severe && one.Code == "late" {
+			return errors.New(one.Text)
+		}
+	}
+	for i := range report.ByRule {
+		rule := &report.ByRule[i]
+		named := slices.ContainsFunc(shares, func(one share) bool { return one.rule == rule.Name })
+		if named && rule.Requests == 0 {
+			return fmt.Errorf("the rule %s matched no request; nothing follows for --max-refused", rule.Name)
+		}
+	}
+	return nil
 }
 
 // exceeded reports shares that are exceeded.

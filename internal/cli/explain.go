@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -151,7 +152,7 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
 	a.doubtGeo(l)
 	if a.Path != "" {
-		e.Misses, e.MoreMisses = misses(l.File, e.matched, &a.Request)
+		e.Misses, e.MoreMisses = whynot.Misses(l.File, e.matched, &a.Request)
 	}
 	return e, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/quota"
+	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -37,20 +38,20 @@ type explanation struct {
 		Service string   `json:"service,omitempty"`
 		Doubts  []string `json:"doubts,omitempty"`
 	} `json:"request"`
-	RulesFrom  string    `json:"rules_from,omitempty"`
-	Rules      int       `json:"rules"`
-	Store      string    `json:"store"`
-	Outcome    string    `json:"outcome"`
-	Reason     string    `json:"reason"`
-	Rule       string    `json:"rule,omitempty"`
-	Error      string    `json:"error,omitempty"`
-	Matched    []string  `json:"matched"`
-	Checks     []checked `json:"checks"`
-	Skipped    []skip    `json:"skipped,omitempty"`
-	Exceptions []except  `json:"exceptions,omitempty"`
-	Misses     []miss    `json:"not_matched,omitempty"`
-	MoreMisses int       `json:"not_matched_more,omitempty"`
-	Passed     bool      `json:"passed"`
+	RulesFrom  string        `json:"rules_from,omitempty"`
+	Rules      int           `json:"rules"`
+	Store      string        `json:"store"`
+	Outcome    string        `json:"outcome"`
+	Reason     string        `json:"reason"`
+	Rule       string        `json:"rule,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Matched    []string      `json:"matched"`
+	Checks     []checked     `json:"checks"`
+	Skipped    []skip        `json:"skipped,omitempty"`
+	Exceptions []except      `json:"exceptions,omitempty"`
+	Misses     []whynot.Miss `json:"not_matched,omitempty"`
+	MoreMisses int           `json:"not_matched_more,omitempty"`
+	Passed     bool          `json:"passed"`
 	Answer     struct {
 		Status int         `json:"status,omitempty"`
 		Header http.Header `json:"headers,omitempty"`
@@ -217,7 +218,7 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	}
 	asn := ""
 	if r.ASN != 0 {
-		asn = numbered(r.ASN)
+		asn = fmt.Sprint(r.ASN)
 	}
 	lines := [][2]string{{"client", client}, {"country", r.Country}, {"asn", asn}, {"user", r.User},
 		{"route", route}, {"service", r.Service}}

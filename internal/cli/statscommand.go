@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/cli/top"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
@@ -109,7 +110,7 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 		worst := ""
 		switch {
 		case r.WorstKey != nil:
-			worst = printable(top.KeyText(r.WorstKey.Key))
+			worst = printable(keytext.Plain(r.WorstKey.Key))
 		case r.Unwatched:
 			worst = top.NotWatched
 		}
@@ -133,7 +134,7 @@ func printRule(w io.Writer, r *telemetry.RuleReport) {
 	row(w, "KEY", "PASSED", "REFUSED", "OF ALL REFUSED")
 	for i := range r.Top {
 		k := &r.Top[i]
-		row(w, printable(top.KeyText(k.Key)), k.Passed, k.Refused, top.Percent(k.Refused, refused))
+		row(w, printable(keytext.Plain(k.Key)), k.Passed, k.Refused, top.Percent(k.Refused, refused))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/keytext"
 )
 
 // mostRecent is the number of samples that are kept of requests that passed, and of the others.
@@ -61,7 +62,7 @@ func (l *live) add(s Sample) {
 // Matches reports whether a sample is selected.
 func (f *Filter) Matches(s *Sample) bool {
 	return (f.Rule == "" || f.Rule == s.Rule) && (f.Outcome == "" || f.Outcome == s.Outcome) &&
-		(f.Key == "" || f.Key == s.Key || slices.Contains(KeyValues(s.Key), f.Key))
+		(f.Key == "" || f.Key == s.Key || slices.Contains(keytext.Values(s.Key), f.Key))
 }
 
 // Recent returns samples of this node, the latest first. A flood of requests that pass does not displace the others.

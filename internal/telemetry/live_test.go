@@ -213,3 +213,16 @@ func TestRunEmptiesTheTaps(t *testing.T) {
 		stop()
 	})
 }
+
+// TestFilterFindsKeysByValue: people look for 203.0.113.7, not for the key of a rule.
+func TestFilterFindsKeysByValue(t *testing.T) {
+	s := Sample{Rule: "login", Outcome: "refused", Key: "client.ip=11:203.0.113.7 user=3:ann"}
+	for f, want := range map[Filter]bool{
+		{}: true, {Key: s.Key}: true, {Key: "ann"}: true, {Key: "203.0.113.7", Rule: "login"}: true,
+		{Key: "203.0.113"}: false, {Key: "ann", Rule: "other"}: false, {Key: "ann", Outcome: "passed"}: false,
+	} {
+		if got := f.Matches(&s); got != want {
+			t.Errorf("%+v: %v, want %v", f, got, want)
+		}
+	}
+}

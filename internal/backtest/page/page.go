@@ -109,8 +109,11 @@ func summary(r *backtest.Report) string {
 	fmt.Fprintf(&b, "<p class=\"reading\">%s of %d requests would be refused, of %d clients in %d.</p>\n",
 		share(r.Total), r.Total.Requests, r.Total.ClientsRefused, r.Total.Clients)
 	for _, one := range r.Proposed {
-		fmt.Fprintf(&b, "<p>Proposed for %s: <b>%s</b> instead of %s, which would refuse %s.</p>\n",
-			text(one.Rule), text(one.Limit), text(one.Old), share(one.Count))
+		proposed := "none is proposed"
+		if one.Limit != "" {
+			proposed = "<b>" + text(one.Limit) + "</b> is proposed"
+		}
+		fmt.Fprintf(&b, "<p>Limits of %s: %s; it has %s.</p>\n", text(one.Rule), proposed, text(one.Old))
 	}
 	b.WriteString("<table><caption>Rules</caption>\n" +
 		"<thead><tr><th>Rule<th>Limit<th>Would refuse<th>Refused<th>Clients</tr></thead><tbody>\n")
@@ -120,7 +123,7 @@ func summary(r *backtest.Report) string {
 	}
 	b.WriteString("</tbody></table>\n<ul>\n")
 	for _, one := range r.Limits {
-		fmt.Fprintf(&b, "<li>%s</li>\n", text(one))
+		fmt.Fprintf(&b, "<li>%s</li>\n", text(one.Text))
 	}
 	b.WriteString("</ul><p>The charts need JavaScript, in a browser of 2023 or later.</p></main>")
 	return b.String()

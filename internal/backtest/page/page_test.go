@@ -95,7 +95,7 @@ func TestPageRunsItsScriptOnly(t *testing.T) {
 func TestTextsOfTheLogAreNoMarkup(t *testing.T) {
 	const hostile = "</script><script>alert(1)</script><!--\u2028\u202Etxt.exe\x00\xff\"'&"
 	r := sample(1)
-	r.Rules, r.Limits, r.ByRule[0].Limit = hostile, []string{hostile}, hostile
+	r.Rules, r.Limits, r.ByRule[0].Limit = hostile, []backtest.Note{{Text: hostile, Chinese: hostile}}, hostile
 	r.Clients[0].Agent, r.Log.Files[0].Name, r.Log.Files[0].Examples[0].Text = hostile, hostile, hostile
 	r.Proposed[0].Limit, r.Proposed[0].Old = hostile, hostile
 	page := write(t, r)
@@ -123,7 +123,7 @@ func TestPageIsSmall(t *testing.T) {
 func TestSummaryNeedsNoScript(t *testing.T) {
 	page := write(t, sample(1))
 	for _, want := range []string{"3.43 % of 1204279 requests would be refused, of 214 clients in 18220",
-		"Proposed for rule-0: <b>180/1m</b> instead of 100/1m", "<th>rule-0<td>100/1m<td>41201",
+		"Limits of rule-0: <b>180/1m</b> is proposed; it has 100/1m.", "<th>rule-0<td>100/1m<td>41201",
 		"<li>The log&#39;s time is when a request ended."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("without scripts the page lacks %q", want)

@@ -18,8 +18,9 @@ func sample(rules int) *backtest.Report {
 			Examples: []backtest.Unread{{Line: 17, Text: "GET / HTTP/1.1", Why: "the line has no time"}}}},
 			Lines: 1_204_331, Unread: 12, Dropped: 40, Requests: 1_204_279, Clients: 18_220, From: start, To: start.Add(24 * time.Hour),
 			Resolution: "1s", TimeIs: "end", Spread: "even", SpreadOf: 262144, SpreadMatters: map[string]int64{"first": 120, "last": -80}, Refused: 301},
-		Total:    backtest.Count{Requests: 1_204_279, Refused: 41_201, Denied: 55, Clients: 18_220, ClientsRefused: 214},
-		Limits:   []string{"The log's time is when a request ended.", "Its resolution is 1s: requests within it are spread evenly."},
+		Total: backtest.Count{Requests: 1_204_279, Refused: 41_201, Denied: 55, Clients: 18_220, ClientsRefused: 214},
+		Limits: []backtest.Note{{Code: "time_end", Text: "The log's time is when a request ended.", Chinese: "日志时间是请求结束的时间。"},
+			{Code: "late", Severe: true, Text: "5 % of the requests stand too late.", Chinese: "5 % 的请求位置过晚。"}},
 		Timeline: backtest.Timeline{Start: start, Step: "5m0s"},
 		Good:     &backtest.Good{Clients: 9_000, ClientsRefused: 3, Requests: 800_000, RequestsRefused: 41, Examples: []string{"198.51.100.9"}},
 	}
@@ -35,10 +36,12 @@ func sample(rules int) *backtest.Report {
 	for i := range rules {
 		r.ByRule = append(r.ByRule, sampleRule(i))
 	}
-	for i, looks := range []string{"program", "people", "unclear"} {
-		r.Clients = append(r.Clients, backtest.Client{Client: fmt.Sprintf("203.0.113.%d", i), Requests: 33_400, Refused: int64(31_009 / (i + 1)),
-			Rules: []string{"rule-0"}, First: start, Last: start.Add(40 * time.Minute), PerSecond: 16, Agents: int64(1 + i*60),
-			Agent: "python-requests/2.31", Paths: 3, Failing: 12, Looks: looks, Why: "one user agent, 16 requests a second for 40 minutes"})
+	evidence := backtest.Evidence{Requests: 33_400, First: start, Last: start.Add(40 * time.Minute), PerSecond: 16,
+		Agent: "python-requests/2.31", Paths: 3, Names: 812, Failing: 33_000, Addresses: 1}
+	for i := range 3 {
+		one := evidence
+		one.Refused, one.Agents, one.Assets, one.Robots = int64(31_009/(i+1)), int64(1+i*60), int64(i*200), i == 2
+		r.Clients = append(r.Clients, backtest.Client{Client: fmt.Sprintf("203.0.113.%d", i), Rules: []string{"rule-0"}, Evidence: one})
 	}
 	if rules == 0 {
 		return r
@@ -51,9 +54,13 @@ func sample(rules int) *backtest.Report {
 			Good: &backtest.Good{Clients: 9_000, ClientsRefused: 900 / units}})
 	}
 	r.Sweeps = []backtest.Sweep{sweep}
-	r.Proposed = []backtest.Proposal{{Rule: "rule-0", Old: "100/1m", Limit: "180/1m", P999: 151, GapFrom: 165, GapTo: 410,
-		Why:   []string{"99.9 % of the keys have at most 151 in 1m.", "The widest gap in the distribution of peaks is 165 to 410."},
-		Count: backtest.Count{Requests: 1_204_279, Refused: 20_000, Clients: 18_220, ClientsRefused: 11}, Good: &backtest.Good{Clients: 9_000}}}
+	points := sweep.Points[3:6]
+	for i := range points {
+		p := &points[i]
+		p.Failing, p.Fails, p.FailsRefused, p.Hour, p.Day = p.Refused, 80, int64(80-i), 60*p.Units, 1440*p.Units
+	}
+	r.Proposed = []backtest.Proposal{{Rule: "rule-0", Old: "100/1m", Limit: "180/1m", GapFrom: 165, GapTo: 410, Points: points,
+		Why: []backtest.Note{{Code: "gap", Text: "The widest gap is 165 … 410.", Chinese: "最大的空档是 165 … 410。"}}}}
 	r.Against = &backtest.Against{Rules: "old.yaml", Total: r.Total, NewlyRefused: 55, NoLongerRefused: 10, BothRefused: 40_000,
 		ByRule: []backtest.Change{{Rule: "rule-0", NewlyRefused: 55, NoLongerRefused: 10}},
 		Examples: []backtest.Different{{File: "access.log", Line: 99, Time: start, Client: "203.0.113.7", Target: "GET /login",
@@ -68,6 +75,9 @@ func sampleRule(i int) backtest.Rule {
 		Window: "1m0s", Units: 100, Good: &backtest.Good{Clients: 9_000, ClientsRefused: 3, RequestsRefused: 41, Examples: []string{"198.51.100.9"}}}
 	for n := range int64(288) {
 		rule.Series = append(rule.Series, max(0, n-200)*int64(i%3))
+	}
+	if i == 1 {
+		rule.Worst = []backtest.Key{{Key: "ann", Evidence: backtest.Evidence{Requests: 40, Refused: 9, Addresses: 2, Agents: 1, Names: 1}}}
 	}
 	for peak := int64(1); peak < 100; peak += 1 + peak/4 {
 		rule.Peaks = append(rule.Peaks, backtest.Bar{From: peak, To: peak, Keys: 9_000 / (peak * peak)})

@@ -10,6 +10,7 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/color"
 
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
@@ -194,7 +195,7 @@ func (v *view) drawSummary(y int, r *telemetry.RuleSummary) {
 		name += " (removed)"
 	}
 	if r.WorstKey != nil && r.WorstKey.Refused > 0 {
-		worst = fmt.Sprintf("%.0f%% %s", 100*r.WorstKey.Share, KeyText(r.WorstKey.Key))
+		worst = fmt.Sprintf("%.0f%% %s", 100*r.WorstKey.Share, keytext.Plain(r.WorstKey.Key))
 	} else if r.Unwatched {
 		worst = NotWatched
 	}
@@ -274,7 +275,7 @@ func (v *view) hasRule() bool {
 }
 
 func (v *view) drawKey(y int, k *telemetry.KeyRate) {
-	cells := []string{KeyText(k.Key), short(float64(k.Refused)), Percent(k.Refused, k.Refused+k.Passed),
+	cells := []string{keytext.Plain(k.Key), short(float64(k.Refused)), Percent(k.Refused, k.Refused+k.Passed),
 		short(float64(k.Passed))}
 	v.row(y, ofKeys, func(int) tcell.Style { return plain }, func(i, width int) string {
 		if i < len(cells) {

@@ -108,12 +108,3 @@ func period(d time.Duration) string {
 	}
 	return text
 }
-
-// KeyText is a key without its components and lengths: "203.0.113.7 ann" of
-// "client.ip=11:203.0.113.7 user=3:ann".
-func KeyText(key string) string {
-	if values := telemetry.KeyValues(key); values != nil {
-		return strings.Join(values, " ")
-	}
-	return key
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/vt"
 
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
@@ -296,8 +297,8 @@ func TestFormats(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{"all": "all", "client.ip=11:203.0.113.7 user=3:ann": "203.0.113.7 ann"} {
-		if got := KeyText(key); got != want {
-			t.Errorf("KeyText(%q) is %q, want %q", key, got, want)
+		if got := keytext.Plain(key); got != want {
+			t.Errorf("Plain(%q) is %q, want %q", key, got, want)
 		}
 	}
 }

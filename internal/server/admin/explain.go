@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry"
@@ -223,7 +224,7 @@ func (h *handler) explainText(ctx context.Context, text string, e *Explanation) 
 			return err
 		}
 	}
-	values := telemetry.KeyValues(text)
+	values := keytext.Values(text)
 	if values == nil {
 		values = []string{text}
 	}

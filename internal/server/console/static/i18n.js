@@ -22,6 +22,9 @@ export function setLanguage(wanted) {
 	return current;
 }
 
+// inLanguage is the text in the language of the page, of a pair that is not in the tables.
+export const inLanguage = (...pair) => pair[languages.indexOf(current)];
+
 export function keepLanguage(language) {
 	save('lang', language);
 }

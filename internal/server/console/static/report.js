@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from './vendor/preact.js';
 import { Curve, DataTable, Histogram, Sparkline, TimeChart } from './charts.js';
 import { Badge, Empty, Panel, Share, Table, Tile, Tiles } from './components.js';
-import { clockSeconds, compact, dateTime, day, number, percent, t, zoneName } from './i18n.js';
+import { clockSeconds, compact, dateTime, day, inLanguage, number, percent, t, zoneName } from './i18n.js';
 import { visible } from './telemetry.js';
 
 const stopped = (count) => count.refused + count.denied;
@@ -17,8 +17,8 @@ const Shown = ({ children, most = 120 }) => {
 	return html`<bdi class="mono ${text.length > 45 ? 'long' : ''}" title=${text.length > most ? text.slice(0, 2000) : null}>${text.length > most ? text.slice(0, most) + '…' : text}</bdi>`;
 };
 
-// Sentences are the server's, which are English.
-const Sentences = ({ list }) => html`<ul class="changes" lang="en">${list.map((one) => html`<li>${visible(one)}</li>`)}</ul>`;
+// Notes are the server's sentences, in the language of the page; a severe one says that the figures are not to be trusted.
+const Notes = ({ list }) => html`<ul class="changes">${list.map((one) => html`<li class=${one.severe ? 'wrong' : ''}>${visible(inLanguage(one.text, one.text_zh))}</li>`)}</ul>`;
 
 const units = { h: 3600e3, m: 60e3, s: 1e3 };
 
@@ -88,40 +88,37 @@ function Verdict({ report }) {
 	const values = { n: total.clients_refused, share: percent(refusedShare(total)), requests: number(total.requests), clients: number(total.clients_refused), all: number(total.clients), clientShare: percent(clientShare(total)) };
 	if (!stopped(total)) return html`<p class="reading" data-reading="none">${t('report.read.none', values)}</p>`;
 	return html`<p class="reading" data-reading="some">${t('report.read.some', values)}
-		${worst && html`<span> ${t('report.read.worst', { share: percent(part(worst.refused, stopped(total))) })} <${Shown}>${worst.client}</${Shown}>${t('report.read.' + looks(worst))}</span>`}</p>`;
+		${worst && html`<span> ${t('report.read.worst', { share: percent(part(worst.refused, stopped(total))) })} <${Shown}>${worst.client}</${Shown}>${t('report.read.failed', { share: percent(part(worst.failing, worst.requests)) })}</span>`}</p>`;
 }
 
-const looks = (client) => ['program', 'people'].includes(client.looks) ? client.looks : 'unclear';
-
 function Figures({ report }) {
-	const { total, good, clients = [], proposed } = report;
+	const { total, good, by_rule: rules = [], proposed } = report;
 	const first = proposed?.[0];
-	const count = (kind) => clients.filter((one) => looks(one) === kind).length;
-	const kinds = ['program', 'people', 'unclear'].filter(count).sort((a, b) => count(b) - count(a));
-	const texts = kinds.map((kind) => t('report.whom.' + kind, { n: count(kind) }));
+	const sum = (value) => rules.reduce((n, rule) => n + value(rule), 0);
+	const refusals = sum(stopped);
 	return html`<${Tiles} label=${t('report.figures')}>
 		<${Tile} label=${t('report.refused')} value=${percent(refusedShare(total))} note=${t('report.refused.note', { count: number(stopped(total)), total: number(total.requests) })} tone=${stopped(total) > 0.1 * total.requests ? 'bad' : ''} />
 		<${Tile} label=${t('report.clients')} value=${percent(clientShare(total))} note=${t('report.clients.note', { count: number(total.clients_refused), total: number(total.clients) })} />
-		${clients.length > 0 && html`<${Tile} label=${t('report.whom')} value=${texts[0]} note=${[...texts.slice(1), t('report.whom.note', { all: clients.length })].join(' · ')} />`}
+		${refusals > 0 && html`<${Tile} label=${t('report.failed')} value=${percent(part(sum((rule) => rule.failing), refusals))} note=${t('report.failed.note')} />`}
 		${good && html`<${Tile} label=${t('report.good')} value=${percent(part(good.clients_refused, good.clients))} note=${t('report.good.note', { count: number(good.clients_refused), total: number(good.clients) })} tone=${good.clients_refused ? 'bad' : 'good'} />`}
-		${first && html`<${Tile} label=${t('report.proposed')} value=${html`<span class="mono">${first.limit}</span>`} note=${t('report.proposed.note', { rule: first.rule, old: first.old })} tone="good" />`}
+		${first && html`<${Tile} label=${t('report.proposed')} value=${first.limit ? html`<span class="mono">${first.limit}</span>` : t('report.proposed.none')} note=${t('report.proposed.note', { rule: first.rule, old: first.old })} tone=${first.limit ? 'good' : ''} />`}
 	</${Tiles}>`;
 }
 
+// Proposals are limits of rules side by side.
 function Proposals({ report }) {
-	return html`<${Panel} title=${t('report.proposals')}>${report.proposed.map((one) => {
-		const rule = report.by_rule.find((rule) => rule.name === one.rule);
-		const rows = [
-			[t('report.refused'), rule && percent(refusedShare(rule)), percent(refusedShare(one))],
-			[t('report.clients'), rule && percent(clientShare(rule)), percent(clientShare(one))],
-			...one.good ? [[t('report.good'), rule?.good ? number(rule.good.clients_refused) : '–', number(one.good.clients_refused)]] : [],
-		];
-		return html`<div class="columns"><div><h3><a href=${'#' + encodeURIComponent(one.rule)}>${one.rule}</a></h3>
-			<p class="answer"><span class="mono">${one.old}</span> → <b class="mono">${one.limit}</b></p><${Sentences} list=${one.why ?? []} /></div>
-			<div><table><caption class="hidden">${t('report.proposals')}: ${one.rule}</caption><thead><tr><td></td><th scope="col" class="number">${t('report.now')} <span class="mono">${one.old}</span></th>
-			<th scope="col" class="number">${t('report.proposed')} <span class="mono">${one.limit}</span></th></tr></thead><tbody>${rows.map(([name, old, proposed]) =>
-				html`<tr><th scope="row">${name}</th><td class="number">${old ?? '–'}</td><td class="number"><b>${proposed}</b></td></tr>`)}</tbody></table></div></div>`;
-	})}</${Panel}>`;
+	const hit = (good) => good ? t('report.hit', { count: number(good.clients_refused), total: number(good.clients) }) : t('report.unknown');
+	return html`<${Panel} title=${t('report.proposals')}>${report.proposed.map((one) => html`<h3><a href=${'#' + encodeURIComponent(one.rule)}>${one.rule}</a></h3>
+		${one.points?.length > 0 && html`<${Table} caption=${`${t('report.proposals')}: ${one.rule}`} rows=${one.points} id=${(point) => point.limit} columns=${[
+			{ name: 'key', title: t('report.limit'), cell: (point) => html`<span class="mono">${point.limit}</span>
+				${point.limit === one.old && html` <${Badge}>${t('report.now')}</${Badge}>`}${point.limit === one.limit && html` <${Badge} tone="good">${t('report.proposed')}</${Badge}>`}` },
+			{ title: t('report.wouldRefuse'), number: true, cell: (point) => html`${number(stopped(point))} <span class="note">${percent(refusedShare(point))}</span>` },
+			{ title: t('report.failed'), number: true, cell: (point) => stopped(point) ? percent(part(point.failing, stopped(point))) : '–' },
+			{ title: t('report.hit.good'), number: true, cell: (point) => html`${hit(point.good)}<div class="note">${(point.good?.examples ?? []).map((name, i) => html`${i > 0 && ', '}<${Shown}>${name}</${Shown}>`)}</div>` },
+			{ title: t('report.hit.failing'), number: true, cell: (point) => t('report.hit', { count: number(point.fails_refused), total: number(point.fails) }) },
+			{ title: t('report.hour'), number: true, cell: (point) => number(point.hour) },
+			{ title: t('report.day'), number: true, cell: (point) => number(point.day) }]} />`}
+		<${Notes} list=${one.why ?? []} />`)}</${Panel}>`;
 }
 
 const outcomes = [
@@ -174,7 +171,8 @@ function Detail({ report, rule, moved }) {
 	return html`<div id="rule-detail"><${Panel} title=${title} label=${rule.name} note=${rule.shadow ? t('report.shadow') : ''}>
 		<${RuleReading} rule=${rule} />
 		<div class="columns">${rule.peaks?.length > 0 && html`<${Peaks} rule=${rule} proposal=${proposal} />`}
-			${sweep?.points?.length > 1 && html`<${SweepCurve} sweep=${sweep} rule=${rule} proposal=${proposal} />`}</div></${Panel}></div>`;
+			${sweep?.points?.length > 1 && html`<${SweepCurve} sweep=${sweep} rule=${rule} proposal=${proposal} />`}</div>
+		<${Worst} rule=${rule} /></${Panel}></div>`;
 }
 
 function RuleReading({ rule }) {
@@ -243,19 +241,34 @@ function SweepCurve({ sweep, rule, proposal }) {
 			rows=${() => sweep.points.map((point) => [point.limit, ...series.map((one) => percent(one.value(point))), number(point.peak)])} /></div>`;
 }
 
+// evidence are the columns of what the log says of a client or key.
+const evidence = () => [
+	{ title: t('report.wouldRefuse'), number: true, cell: (one) => html`${compact(one.refused)} <span class="note">${t('report.of', { total: compact(one.requests) })}</span>` },
+	{ title: t('report.evidence.failed'), number: true, cell: (one) => percent(part(one.failing, one.requests)) },
+	{ title: t('report.evidence.agents'), number: true, wide: true, cell: (one) => number(one.agents) },
+	{ title: t('report.evidence.names'), number: true, wide: true, cell: (one) => number(one.names) },
+	{ title: t('report.evidence.paths'), number: true, wide: true, cell: (one) => number(one.paths) },
+];
+
+const agent = () => ({ title: t('report.agent'), wide: true, cell: (one) => one.agent ? html`<${Shown} most=${60}>${one.agent}</${Shown}>` : '–' });
+
 function Who({ report }) {
 	const clients = report.clients ?? [];
-	const tone = { program: 'bad', people: 'good' };
 	return html`<${Panel} title=${t('report.who')} note=${clients.length ? t('report.who.note', { n: clients.length, all: number(report.total.clients_refused) }) : ''}>
 		<${Table} caption=${t('report.who')} rows=${clients} id=${(one) => one.client} empty=${html`<${Empty} title=${t('report.who.none')} />`} columns=${[
-			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}</div><div class="narrow note" lang="en">${visible(one.why ?? '')}</div>` },
-			{ title: t('report.wouldRefuse'), number: true, cell: (one) => html`${compact(one.refused)} <span class="note">${t('report.of', { total: compact(one.requests) })}</span>` },
-			{ title: t('report.refused'), number: true, wide: true, cell: (one) => html`<${Share} value=${part(one.refused, one.requests)} />` },
-			{ title: t('report.rate'), number: true, wide: true, cell: (one) => t('report.rate.value', { rate: number(one.per_second, one.per_second < 10 ? 1 : 0) }) },
-			{ title: t('report.looks'), cell: (one) => html`<${Badge} tone=${tone[one.looks] ?? ''}>${t('report.looks.' + looks(one))}</${Badge}> <span class="note wide" lang="en">${visible(one.why ?? '')}</span>` },
-			{ title: t('report.agent'), wide: true, cell: (one) => html`${one.agent ? html`<${Shown} most=${80}>${one.agent}</${Shown}>` : '–'}${one.agents > 1 && html` <span class="note">${t('report.agent.more', { n: one.agents - 1 })}</span>`}` },
+			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}${one.addresses > 1 && html` · ${t('report.addresses', { n: one.addresses })}`}</div>` },
+			...evidence(),
+			{ title: t('report.evidence.assets'), number: true, wide: true, cell: (one) => number(one.assets ?? 0) },
+			{ title: 'robots.txt', wide: true, cell: (one) => t(one.robots ? 'report.yes' : 'report.no') },
+			{ title: t('report.rate'), number: true, wide: true, cell: (one) => t('report.rate.value', { rate: number(one.per_second ?? 0, one.per_second < 10 ? 1 : 0) }) },
+			agent(),
 			{ title: t('report.when'), wide: true, number: true, cell: (one) => html`${day(one.first)}<div class="note">– ${day(one.last)}</div>` }]} /></${Panel}>`;
 }
+
+// Worst are the keys of a rule that are refused most.
+const Worst = ({ rule }) => rule.worst?.length > 0 && html`<h3>${t('report.worst')}</h3><${Table} caption=${t('report.worst')} rows=${rule.worst} id=${(one) => one.key} columns=${[
+	{ name: 'key', title: t('report.key'), cell: (one) => html`<${Shown}>${one.key}</${Shown}>` },
+	...evidence(), { title: t('report.evidence.addresses'), number: true, wide: true, cell: (one) => number(one.addresses) }, agent()]} />`;
 
 function Against({ against, total }) {
 	const share = (count) => percent(part(count, total.requests));
@@ -281,7 +294,7 @@ const outcome = (rule) => rule === 'passed' ? t('outcome.passed') : t('report.re
 
 // Limits are what the figures cannot say. They stand where the figures are read.
 function Limits({ list }) {
-	return list.length > 0 && html`<details class="limits" open><summary>${t('report.limits')}</summary><${Sentences} list=${list} /></details>`;
+	return list.length > 0 && html`<details class="limits" open><summary>${t('report.limits')}</summary><${Notes} list=${list} /></details>`;
 }
 
 // Facts are what was read.

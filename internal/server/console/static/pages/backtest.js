@@ -55,7 +55,7 @@ function Upload({ names, done }) {
 		<div class="columns"><div><label>${t('backtest.log')}<input type="file" name="log" required /></label>
 			<label>${t('backtest.propose')}<select name="propose"><option value="">${t('backtest.propose.none')}</option><option value="all">${t('backtest.propose.all')}</option>
 				${names.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
-			${field('sweep', `${names[0] ?? 'login'}=5/1m..200/1m:12`)}${field('good', 'path=/login status<400')}${field('log_format', 'auto')}</div>
+			${field('sweep', `${names[0] ?? 'login'}=5/1m..200/1m:12`)}${field('good', 'method=POST path=/login status=302')}${field('log_format', 'auto')}</div>
 		<label>${t('backtest.rules')}<textarea name="rules" rows="13" spellcheck=${false} placeholder=${t('backtest.rules.hint')}></textarea></label></div>
 		${state.error && html`<${Failure} error=${state.error} />`}
 		<div class="buttons"><button class="primary" disabled=${!write || state.busy}>${t('backtest.run')}</button>

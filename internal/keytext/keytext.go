@@ -1,13 +1,14 @@
-package telemetry
+// Package keytext reads the keys that rules make, for people.
+package keytext
 
 import (
 	"strconv"
 	"strings"
 )
 
-// KeyValues are the values in a key as rules make it: "203.0.113.7" and "ann" of
+// Values are the values in a key as rules make it: "203.0.113.7" and "ann" of
 // "client.ip=11:203.0.113.7 user=3:ann"; "-" for a missing one. It returns nil for another text.
-func KeyValues(key string) (values []string) {
+func Values(key string) (values []string) {
 	for rest := key; rest != ""; {
 		_, after, named := strings.Cut(rest, "=")
 		if missing, is := strings.CutPrefix(after, "-"); named && is {
@@ -24,4 +25,13 @@ func KeyValues(key string) (values []string) {
 		rest = strings.TrimPrefix(value[n:], " ")
 	}
 	return values
+}
+
+// Plain is a key without its components and lengths: "203.0.113.7 ann" of "client.ip=11:203.0.113.7 user=3:ann". A text
+// that is no key, or is hashed, stays as it is.
+func Plain(key string) string {
+	if values := Values(key); values != nil {
+		return strings.Join(values, " ")
+	}
+	return key
 }
