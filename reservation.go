@@ -27,9 +27,12 @@ type Reservation struct {
 	each   bool  // made by ReserveEach
 	held   *held // nil: the limiter has no concurrency limit
 
-	mu    sync.Mutex
-	units []reserved // one a limit
-	done  bool
+	mu       sync.Mutex
+	units    []reserved // one a limit
+	released bool       // or told that the leases are gone, which is lost
+	tried    bool       // to release, without an answer
+	lost     error
+	done     bool
 }
 
 // reserved is the charge under one limit; Cost is the sum so far.
@@ -111,8 +114,9 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // Settle ends the reservation with its actual cost: the excess is given back, a shortfall is
 // charged, even beyond the limit. A second call does nothing. After an error, call Settle
 // again: nothing is known to have been settled; if the first call was executed all the same,
-// the units may be refunded twice. ErrLeaseGone is no such error: everything is settled, but a
-// lease had expired before, and another caller may have held its units meanwhile.
+// the units may be refunded twice. The leases are released in any case. ErrLeaseGone is no such
+// error: everything is settled, but a lease had expired before, and another caller may have held its
+// units meanwhile.
 //
 // actual is the cost for each limit of the reservation. One that ReserveEach made is settled
 // by SettleEach, unless actual is 0.
@@ -145,8 +149,30 @@ func (r *Reservation) settleOnce(ctx context.Context, actual costs) error {
 		return nil
 	}
 	err := r.settle(ctx, actual)
+	// The work has ended, whether or not its cost is known to the store.
+	gone := r.release(ctx)
+	if err == nil {
+		err = gone
+	}
 	r.done = err == nil || errors.Is(err, ErrLeaseGone)
 	return err
+}
+
+// release releases the leases once. After a call without an answer they may be gone because it was executed.
+func (r *Reservation) release(ctx context.Context) error {
+	if r.released {
+		return r.lost
+	}
+	err := r.refund(ctx, r.leases())
+	gone := errors.Is(err, ErrLeaseGone)
+	if r.released = err == nil || gone; !r.released {
+		r.tried = true
+		return err
+	}
+	if gone && !r.tried {
+		r.lost = err
+	}
+	return r.lost
 }
 
 // settle notes each step that succeeded, so that a repeat after an error does not repeat it.
@@ -162,7 +188,7 @@ func (r *Reservation) settle(ctx context.Context, actual costs) error {
 		return err
 	}
 	r.note(func(i int, _ int64) int64 { return actual.of(i) })
-	return r.refund(ctx, r.leases())
+	return nil
 }
 
 // note sets the costs charged so far, except of leases.
@@ -256,7 +282,8 @@ type Lease struct {
 
 // Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
 // other limits are charged one unit, which Release does not give back. If it is refused
-// the error is a *RefusedError, whose RetryAfter is an upper bound.
+// the error is a *RefusedError, whose RetryAfter is an upper bound. After another error nothing is held: if it is
+// unknown whether the store took a lease, the store releases it in the background.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireN(ctx, key, 1)
 }
@@ -294,7 +321,8 @@ func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func())
 	return l.held.keepAlive(ctx, failed)
 }
 
-// Release gives the units back. ErrLeaseGone means that the lease had ended before.
+// Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
+// repeats the release in the background, as long as the lease would last: nobody else has to.
 func (l *Lease) Release(ctx context.Context) error {
 	return l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
 }

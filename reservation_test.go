@@ -322,6 +322,34 @@ func TestSettleIsRepeatedWithoutHarmAfterAnError(t *testing.T) {
 	}
 }
 
+// When the work has ended its slots are free, whether or not its cost could be settled.
+func TestFailedSettleReleasesLeases(t *testing.T) {
+	store := &broken{Store: memstore.New()}
+	l := limiterOn(t, store, weir.Concurrency{Limit: 10, TTL: time.Hour}, weir.SlidingLog{Limit: 10, Window: time.Hour})
+	r := reserve(t, l, 5)
+	store.fails = 1
+	if err := r.Settle(t.Context(), 8); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	if got := peekLimit(t, store, l.Limits()[0]); got != 10 {
+		t.Errorf("%d of 10 slots are free after a failed Settle", got)
+	}
+	settle(t, r, 8)
+	if got := peekLimit(t, store, l.Limits()[1]); got != 2 {
+		t.Errorf("%d units are left after the repeated Settle, want 2", got)
+	}
+}
+
+// peekLimit is what one limit has left.
+func peekLimit(t *testing.T, store weir.Store, limit *weir.Limit) int64 {
+	t.Helper()
+	var d [1]weir.Decision
+	if _, err := store.Decide(t.Context(), []weir.Claim{{Key: "key", Limit: limit, Cost: 1}}, 0, d[:]); err != nil {
+		t.Fatal(err)
+	}
+	return d[0].Remaining
+}
+
 func TestAcquire(t *testing.T) {
 	l, clock := drive(t, weir.Concurrency{Limit: 2, TTL: time.Minute})
 	acquire := func(n int64) (*weir.Lease, error) { return l.AcquireN(t.Context(), "key", n) }

@@ -48,6 +48,11 @@ type Claim struct {
 	// repeated. In a Redis Cluster, if claims lie in several slots, the lease is released first,
 	// and a call that fails after that is not completed.
 	Renew bool
+	// OwnLease says that the caller chose Lease, and uses it again: it repeats a call whose outcome
+	// is unknown, or releases the lease. Otherwise a store releases a lease that nobody knows to be
+	// held, because the call that took it ended without an answer. In either case a store that could
+	// not release a lease tries again in the background.
+	OwnLease bool
 
 	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until
 	// takenAt + Delay the grant waits for its turn, and later grants may wait behind it: a bucket

@@ -114,7 +114,7 @@ func (g *Gate) by(c *Charged) weir.Store {
 }
 
 // Release releases the leases; counts of windows and buckets are unchanged. The error is weir.ErrLeaseGone if
-// a lease had ended before.
+// a lease had ended before. After another error the store repeats the release in the background.
 func (g *Gate) Release(ctx context.Context, receipt Receipt) error {
 	var failed []error
 	for i := range receipt {
@@ -139,6 +139,17 @@ func (g *Gate) Hold(receipt Receipt) (rest Receipt) {
 		}
 	}
 	return rest
+}
+
+// Abandon releases the leases of a verdict whose caller left before the answer, and so cannot release them. A caller
+// that chose Ask.Lease can, and may ask again with it.
+func (g *Gate) Abandon(ctx context.Context, v *Verdict) {
+	if !v.Holds() {
+		return
+	}
+	own := func(c Charged) bool { return c.Claim.OwnLease }
+	// The store repeats a release that fails.
+	_ = g.Release(context.WithoutCancel(ctx), slices.DeleteFunc(v.Receipt(), own))
 }
 
 // Renew extends the leases by another time-to-live. The error is weir.ErrLeaseGone if a lease has ended: stop

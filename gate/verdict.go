@@ -398,7 +398,7 @@ func (v *Verdict) hold(from int, ask *Ask) {
 				v.lease = weir.NewLeaseID()
 			}
 		}
-		c.Lease = v.lease
+		c.Lease, c.OwnLease = v.lease, ask.Lease != ""
 	}
 }
 

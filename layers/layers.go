@@ -117,6 +117,7 @@ type Stack struct {
 	recall   *recall.Store
 	lease    *lease.Store
 	ceiling  *ceiling.Ceiling // nil without Bounds
+	shared   weir.Store
 }
 
 // New puts the layers before a shared store, which must decide batches and should have a timeout, as redisstore has.
@@ -133,7 +134,7 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{Store: shared, Local: local}
+	s := &Stack{Store: shared, Local: local, shared: shared}
 	s.addExact(&o)
 	s.lease = lease.NewAt(o.Clock, s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).lease() })
 	s.Store = s.lease
@@ -216,6 +217,11 @@ type closing struct {
 // Close implements weir.Store.
 func (c *closing) Close() error { return errors.Join(c.Store.Close(), c.updates.Close()) }
 
+// A releaser is a store that releases leases by itself, as redisstore does.
+type releaser interface {
+	Releases() (pending, done, lost int64)
+}
+
 // Stats are counters since New, and states. Those of a layer that was left out are 0.
 type Stats struct {
 	BreakerState int   // 0 closed, 1 half-open, 2 open
@@ -237,6 +243,11 @@ type Stats struct {
 
 	CeilingRefused   int64 // requests refused by a ceiling
 	CeilingUncounted int64 // granted claims that no ceiling counted, because Bounds was full
+
+	// Of leases of concurrency limits that the shared store releases by itself, after a call for them failed.
+	ReleasesPending int64 // that it still tries to release
+	ReleasesDone    int64 // that are released or gone
+	ReleasesLost    int64 // that it gave up: they end by their time-to-live
 }
 
 // Stats returns the counters.
@@ -257,6 +268,9 @@ func (s *Stack) Stats() (all Stats) {
 	all.Leases, all.LeaseTaken, all.LeaseReturned, all.LeaseLost = l.Leases, l.Taken, l.Returned, l.Lost
 	if s.ceiling != nil {
 		all.CeilingRefused, all.CeilingUncounted = s.ceiling.Refused(), s.ceiling.Uncounted()
+	}
+	if releasing, ok := s.shared.(releaser); ok {
+		all.ReleasesPending, all.ReleasesDone, all.ReleasesLost = releasing.Releases()
 	}
 	return all
 }

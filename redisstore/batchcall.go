@@ -34,7 +34,10 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 		s.decideAlike(ctx, chunk, keys, ordered)
 	default:
 		for i := range chunk {
-			chunk[i].Err = explain(err, chunk[i].Claims)
+			c := callOf(chunk[i].Request)
+			c.err = explain(err, c.claims)
+			s.releases.leftover(&c)
+			chunk[i].Err = c.err
 		}
 	}
 }

@@ -43,6 +43,7 @@ type Store struct {
 	arguments sync.Pool // of *arguments
 	batches   sync.Pool // of *batch
 	refusing  refusing  // in a Cluster
+	releases  *releases
 	closed    atomic.Bool
 }
 
@@ -58,6 +59,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}
+	s.releases = newReleases(config.timeout, s.release)
 	s.clock = func() int64 { return time.Now().UnixMicro() }
 	if config.clock != nil {
 		s.clock = func() int64 { return int64(config.clock()) }
@@ -142,12 +144,27 @@ func (s *Store) Reset(ctx context.Context, claims []weir.Claim) error {
 	return explain(s.conn.Delete(ctx, s.keys(claims)), claims)
 }
 
-// Close implements weir.Store.
+// Close implements weir.Store. Releases that wait to be repeated are sent once more: see Releases.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
+		s.releases.close(s.bound.Timeout)
 		s.conn.Close()
 	}
 	return nil
+}
+
+// Releases counts the leases that the store releases by itself, after a call whose outcome is unknown took them, or one
+// that released them failed: those that it still tries to release, those that are released or gone, and those that it
+// gave up, which end by their time-to-live.
+func (s *Store) Releases() (pending, done, lost int64) {
+	return s.releases.pending.Load(), s.releases.done.Load(), s.releases.lost.Load()
+}
+
+// release releases the lease of a claim, and leaves nothing behind where that fails.
+func (s *Store) release(ctx context.Context, claim weir.Claim) error {
+	c := call{op: opRefund, claims: []weir.Claim{claim}, times: 1}
+	s.repeat(ctx, &c)
+	return c.err
 }
 
 // Timeout is what bounds each call of the store: see WithTimeout. Layers over it derive theirs from it.
@@ -167,8 +184,17 @@ const (
 	failed      = -3 // of a request of a batch: an error text follows
 )
 
-// run makes the call, and repeats it where the script found another period or form of state.
+// run makes the call. The leases that a failed call leaves are released later.
 func (s *Store) run(ctx context.Context, c *call) {
+	if s.repeat(ctx, c); c.err == nil {
+		s.releases.answered()
+		return
+	}
+	s.releases.leftover(c)
+}
+
+// repeat makes the call, again where the script found another period or form of state.
+func (s *Store) repeat(ctx context.Context, c *call) {
 	now, kinds := s.clock, kindOf
 	if c.op == opTake {
 		kinds = kindOfTake
@@ -188,7 +214,8 @@ func (s *Store) run(ctx context.Context, c *call) {
 			return
 		}
 	}
-	c.granted, c.err = 0, fmt.Errorf("%w: Redis' clock ran away from the calendar", weir.ErrUnavailable)
+	c.granted, c.err = 0, fmt.Errorf("%w (%w): Redis' clock ran away from the calendar",
+		weir.ErrUnavailable, weir.ErrNotExecuted)
 }
 
 // runAt makes the call once, and returns Redis' time.

@@ -143,6 +143,13 @@ var layerMetrics = []struct {
 		func(s layers.Stats) int64 { return s.CeilingRefused }},
 	{"", "weir_ceiling_uncounted_total", "Grants not counted by a local_ceiling, because its table was full.",
 		func(s layers.Stats) int64 { return s.CeilingUncounted }},
+	{"", "weir_releases_pending", "Leases of concurrency limits that are still to be released, after a call failed.",
+		func(s layers.Stats) int64 { return s.ReleasesPending }},
+	{"", "weir_releases_done_total", "Leases of concurrency limits released in the background, after a call failed.",
+		func(s layers.Stats) int64 { return s.ReleasesDone }},
+	{"", "weir_releases_lost_total",
+		"Leases of concurrency limits that could not be released, and last until their time-to-live is over.",
+		func(s layers.Stats) int64 { return s.ReleasesLost }},
 }
 
 // observe registers the metrics of the enabled layers.

@@ -136,7 +136,7 @@ func (l *lateConn) connected() (redisconn.Conn, error) {
 	if conn := l.conn.Load(); conn != nil {
 		return *conn, nil
 	}
-	return nil, fmt.Errorf("%w (not executed): not connected yet: %v", weir.ErrUnavailable, l.why)
+	return nil, fmt.Errorf("%w (%w): not connected yet: %v", weir.ErrUnavailable, weir.ErrNotExecuted, l.why)
 }
 
 // Run implements redisstore.Conn.

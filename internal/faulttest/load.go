@@ -32,6 +32,7 @@ type Load struct {
 	budget   time.Duration
 	traffic  *traffic
 	accounts *accounts
+	slots    *slots
 
 	stop    chan struct{}
 	stopped sync.Once
@@ -43,6 +44,7 @@ type Load struct {
 func Start(store weir.Store, prefix string, rate int, budget time.Duration) *Load {
 	b := newAccounts()
 	l := &Load{store: store, budget: budget, traffic: newTraffic(prefix, b), accounts: b, stop: make(chan struct{})}
+	l.slots = newSlots(store, prefix)
 	l.answers.Go(func() { l.pace(rate) })
 	return l
 }
@@ -51,7 +53,7 @@ func (l *Load) pace(rate int) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	last, owed := time.Now(), 0.0
-	for {
+	for ticks := 0; ; ticks++ {
 		select {
 		case <-l.stop:
 			return
@@ -63,6 +65,9 @@ func (l *Load) pace(rate int) {
 		if due := int(owed); due > 0 {
 			owed -= float64(due)
 			l.begin(due)
+		}
+		if ticks%slotEvery == 0 {
+			l.answers.Go(func() { l.slots.hold(l.budget) })
 		}
 	}
 }

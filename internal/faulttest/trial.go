@@ -29,8 +29,9 @@ type Trial struct {
 }
 
 // Run injects the fault under load and checks that each answer is in time and of the right kind, that nothing is
-// charged twice or granted beyond the bound, and that all keys are decided again. The store's calls end after
-// budget. patient opens another store on the same state, for the recount. Keys begin with prefix and must be unused.
+// charged twice or granted beyond the bound, that all keys are decided again, and that in the end no slot is held.
+// The store's calls end after budget. patient opens another store on the same state, for the recount. Keys begin with
+// prefix and must be unused.
 func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.Store, prefix string,
 	budget time.Duration) (Report, error) {
 	load := Start(store, prefix, f.Rate, budget)
@@ -42,7 +43,8 @@ func (f *Trial) Run(ctx context.Context, store weir.Store, patient func() weir.S
 	r := load.Report()
 	r.Back = back
 	if err == nil {
-		err = load.Recount(ctx, patient(), &r)
+		read := patient()
+		err = errors.Join(load.Recount(ctx, read, &r), load.slots.free(ctx, read))
 	}
 	return r, errors.Join(err, f.check(&r))
 }

@@ -144,3 +144,30 @@ func TestManyCallers(t *testing.T) {
 		t.Errorf("%+v: it never opened", s)
 	}
 }
+
+// A release that an open breaker turns away gets to the store below, in a context that has ended: the store sends nothing
+// now, and releases the lease later.
+func TestReleaseIsLeftToTheStore(t *testing.T) {
+	in(t, func(t *testing.T, f *faulty, b *breaker.Breaker, store weir.Store) {
+		open(t, f, b, store)
+		var told []error
+		f.be(func(ctx context.Context, _ bool) error {
+			told = append(told, ctx.Err())
+			return errDead
+		})
+		lease := weir.Claim{Key: "key", Cost: 1, Lease: "lease",
+			Limit: weir.MustLimit("slots", weir.Concurrency{Limit: 1, TTL: time.Minute})}
+		var away *breaker.OpenError
+		if err := store.Refund(t.Context(), []weir.Claim{claim, lease}, 0, nil); !errors.As(err, &away) {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || told[0] == nil {
+			t.Errorf("the store below was called with contexts that say %v; want one that has ended", told)
+		}
+		lease.Renew = true
+		store.Refund(t.Context(), []weir.Claim{claim, lease}, 0, nil)
+		if len(told) != 1 {
+			t.Error("a refund that its caller repeats was left to the store")
+		}
+	})
+}

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/layers/layer"
@@ -22,7 +23,37 @@ func (b *Breaker) Charge(ctx context.Context, claims []weir.Claim, decisions []w
 
 func (b *Breaker) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant,
 	decisions []weir.Decision) error {
-	return b.call(ctx, claims, 1, decisions, func() error { return b.next.Refund(ctx, claims, takenAt, decisions) })
+	called := false
+	err := b.call(ctx, claims, 1, decisions, func() error {
+		called = true
+		return b.next.Refund(ctx, claims, takenAt, decisions)
+	})
+	if !called && errors.Is(err, weir.ErrUnavailable) {
+		b.releaseLater(claims, takenAt)
+	}
+	return err
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
+
+// releaseLater tells the store below of leases that were not released: the store sends nothing in a context that has
+// ended, and releases them in the background.
+func (b *Breaker) releaseLater(claims []weir.Claim, takenAt weir.Instant) {
+	for i := range claims {
+		if claims[i].Renew { // the call depends on it: its caller repeats it
+			return
+		}
+	}
+	for i := range claims {
+		if claims[i].Lease != "" {
+			b.next.Refund(ended, claims[i:i+1:i+1], takenAt, nil)
+		}
+	}
 }
 
 func (b *Breaker) Reset(ctx context.Context, claims []weir.Claim) error {

@@ -47,11 +47,17 @@ func (w *Warm) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Ins
 		decisions = make([]weir.Decision, len(claims)) // for the instant of next's clock
 	}
 	err := w.Store.Refund(ctx, claims, takenAt, decisions)
-	if err == nil || errors.Is(err, weir.ErrLeaseGone) && !slices.ContainsFunc(claims, renews) {
+	depends := slices.ContainsFunc(claims, renews)
+	switch {
+	case err == nil || errors.Is(err, weir.ErrLeaseGone) && !depends:
 		w.local.giveBack(claims, decisions[0].At-takenAt)
+	case errors.Is(err, weir.ErrUnavailable) && !depends: // the work has ended: the shared store releases it later
+		w.local.giveBack(slices.DeleteFunc(slices.Clone(claims), holdsNone), 0)
 	}
 	return err
 }
+
+func holdsNone(c weir.Claim) bool { return c.Lease == "" }
 
 func renews(c weir.Claim) bool { return c.Renew }
 

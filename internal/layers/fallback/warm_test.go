@@ -442,3 +442,23 @@ func TestManyCallers(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A lease that is released while the store does not answer is free at once in the local store, which decides then.
+func TestWarmReleasesWhatTheStoreCouldNot(t *testing.T) {
+	next := &faulty{Store: memstore.New()}
+	local := newLocal(t, 1)
+	warm := local.Warm(next)
+	lease := []weir.Claim{{Key: "key", Limit: weir.MustLimit("slots", weir.Concurrency{Limit: 1, TTL: time.Hour}),
+		Cost: 1, Lease: "one"}}
+	if granted, err := warm.Decide(background, lease, 1, nil); granted != 1 || err != nil {
+		t.Fatal(granted, err)
+	}
+	next.err = errAway
+	if err := warm.Refund(background, append(claims("window"), lease...), 0, nil); !errors.Is(err, weir.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	lease[0].Lease = "two"
+	if granted, err := local.Decide(background, lease, 1, nil); granted != 1 || err != nil {
+		t.Errorf("after a release without an answer %d are granted, %v", granted, err)
+	}
+}

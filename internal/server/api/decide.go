@@ -22,7 +22,10 @@ func (a *api) decide(ctx context.Context, c *call) error {
 		return a.decideOne(ctx, c)
 	}
 	a.gate.DecideBatch(ctx, c.batchQuestions())
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // nobody reads the answers
+		for i := range c.questions {
+			a.gate.Abandon(ctx, c.questions[i].Verdict)
+		}
 		return ctx.Err()
 	}
 	c.out = append(c.out, `{"answers":[`...)
@@ -71,7 +74,12 @@ func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) er
 	g := ask.gateAsk(c.own[:0])
 	g.Aside = aside
 	c.own = g.Claims
-	return a.gate.Decide(ctx, ask.rulesRequest(), g, c.verdict)
+	err := a.gate.Decide(ctx, ask.rulesRequest(), g, c.verdict)
+	if err == nil && ctx.Err() != nil { // nobody reads the answer
+		a.gate.Abandon(ctx, c.verdict)
+		err = ctx.Err()
+	}
+	return err
 }
 
 func (a *api) peek(ctx context.Context, c *call) error {

@@ -30,6 +30,8 @@ type conn struct {
 	readEnd  time.Time // the deadlines in force
 	writeEnd time.Time
 
+	unsent []gate.Receipt // leases in answers that are not sent yet
+
 	decisions []*decision // the pending ones come first
 	pending   int
 	questions []gate.Question
@@ -115,11 +117,23 @@ func (c *conn) flush() bool {
 	}
 	_, err := c.nc.Write(c.buf)
 	c.answered = true
+	c.sent(err)
 	if cap(c.buf) > 2*flushAt {
 		c.buf = nil
 	}
 	c.buf = c.buf[:0]
 	return err == nil
+}
+
+// sent releases the leases of answers that could not be sent: nobody knows their ids.
+func (c *conn) sent(failed error) {
+	for _, receipt := range c.unsent {
+		if failed != nil {
+			_ = c.server.gate.Release(c.server.ctx, receipt) // the store repeats it
+		}
+	}
+	clear(c.unsent)
+	c.unsent = c.unsent[:0]
 }
 
 // read waits for input. The deadline follows whole commands, not bytes: a client that sends one byte

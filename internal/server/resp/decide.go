@@ -157,7 +157,7 @@ func (c *conn) release(args [][]byte) {
 	if !ok {
 		return
 	}
-	receipt = slices.DeleteFunc(receipt, func(c gate.Charged) bool { return !isLease(c) })
+	receipt = slices.DeleteFunc(receipt, isNoLease)
 	if len(receipt) == 0 {
 		c.fail("ERR the question has no concurrency limit: only those have leases")
 		return
@@ -174,6 +174,8 @@ func (c *conn) release(args [][]byte) {
 }
 
 func isLease(c gate.Charged) bool { return c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency }
+
+func isNoLease(c gate.Charged) bool { return !isLease(c) }
 
 // onlyGone reports whether all errors are that a lease had ended.
 func onlyGone(err error) bool {

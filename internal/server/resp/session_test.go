@@ -1,6 +1,7 @@
 package resp_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"regexp"
@@ -9,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/resp"
+	"github.com/weirproject/weir/memstore"
 )
 
 // alike is input that weir and Redis answer with the same bytes, errors included.
@@ -185,3 +188,42 @@ func (l *pipeListener) Close() error {
 }
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
+// cutting is a store during whose decision the client resets its connection.
+type cutting struct {
+	weir.Store
+	cut func()
+}
+
+func (c *cutting) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	granted, err := c.Store.Decide(ctx, claims, times, d)
+	if times > 0 {
+		c.cut()
+	}
+	return granted, err
+}
+
+// A lease whose answer could not be sent is released, unless the client chose its id and so can release it.
+func TestLeaseOfAnUnsentAnswerIsReleased(t *testing.T) {
+	for name, words := range map[string][]string{"released": nil, "kept": {"LEASE", "id-of-the-client"}} {
+		t.Run(name, func(t *testing.T) {
+			store := &cutting{Store: memstore.New()}
+			h := openOn(t, store)
+			line := h.dial()
+			gone := make(chan struct{})
+			store.cut = func() {
+				line.Conn.(*net.TCPConn).SetLinger(0)
+				line.Close()
+				close(gone)
+			}
+			question := []string{"RULES", "path", "/exports", "host", "example.com", "user", "eve"}
+			line.words(append(append([]string{"WEIR.DECIDE"}, words...), question...)...)
+			<-gone
+			other := h.dial()
+			redistest.Await(t, "the answer of a peek", func() bool {
+				free := other.verdict(append([]string{"WEIR.PEEK"}, question...)...)["remaining"] == "1"
+				return free == (words == nil)
+			})
+		})
+	}
+}

@@ -93,6 +93,9 @@ func (c *conn) answerDecision(d *decision, err error) {
 		c.answerThrottle(d, err)
 	} else {
 		c.answerQuestion(d, err)
+		if d.verdict.Holds() && d.q.lease == "" {
+			c.unsent = append(c.unsent, slices.DeleteFunc(d.verdict.Receipt(), isNoLease))
+		}
 	}
 	d.reset()
 }
