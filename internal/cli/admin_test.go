@@ -180,7 +180,7 @@ func TestTwoOperatorsDoNotOverwriteEachOther(t *testing.T) {
 		t.Error(r)
 	}
 	if r := ann.sets(strings.Replace(seen, "5/1h", "4/1h", 1), "login"); r.code != 0 || !strings.Contains(r.out,
-		"login: limit changed; counts are kept\nrevision 2, in force") {
+		"login: limit fixed_window 5/1h -> fixed_window 4/1h; counts are kept\nrevision 2, in force") {
 		t.Error(r)
 	}
 	if r := bob.sets(login("fixed_window 9/1h"), "login", "--revision", "1"); r.code != 1 || !strings.Contains(r.err,
@@ -200,7 +200,7 @@ func TestTwoOperatorsDoNotOverwriteEachOther(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	if r := bob.sets(login("sliding_log 4/1h"), "login", "--revision", "2"); r.code != 1 || !strings.Contains(r.err,
-		"login: limit changed; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
+		"login: limit fixed_window 4/1h -> sliding_log 4/1h; counts start anew: limit 1 counts by sliding_log") || !strings.Contains(r.err, "--yes") {
 		t.Error(r)
 	}
 	if r := bob.sets(login("sliding_log 4/1h"), "login", "--yes", "--force"); r.code != 0 {
@@ -322,7 +322,7 @@ func TestOperatorPermissions(t *testing.T) {
 	if r := ann.sets(login("5/1m"), "login", "--why", "night"); r.code != 0 {
 		t.Fatal(r)
 	}
-	if out := viewer.does("rules", "history"); !regexp.MustCompile(`1 +\S+ \S+ +ann +set +login ` +
+	if out := viewer.does("rules", "history"); !regexp.MustCompile(`1 +\S+Z +ann +set +login ` +
 		`+night`).MatchString(out) {
 		t.Errorf("the history is\n%s", out)
 	}
@@ -537,13 +537,13 @@ func TestDiffOfAFileChangesNothing(t *testing.T) {
 	ann.dir = dir
 	write(t, dir, "next.yaml", "rules:\n  - {name: per-ip, key: [client.ip], limit: fixed_window 10/1h}\n  - "+
 		"{name: new, limit: 7/1m}\n")
-	if out := ann.does("rules", "diff", "next.yaml"); out != "per-ip: limit changed; counts are kept\nnew: "+
+	if out := ann.does("rules", "diff", "next.yaml"); out != "per-ip: limit fixed_window 1000/1h -> fixed_window 10/1h; counts are kept\nnew: "+
 		"added\nold: removed\n" {
 		t.Errorf("it prints\n%s", out)
 	}
 	c := ann.call
 	c.in = "{name: per-ip, key: [user], limit: fixed_window 10/1h}"
-	if r := c.run(t, "rules", "diff", "--rule", "per-ip"); r.code != 0 || r.out != "per-ip: key, limit changed; "+
+	if r := c.run(t, "rules", "diff", "--rule", "per-ip"); r.code != 0 || r.out != "per-ip: limit fixed_window 1000/1h -> fixed_window 10/1h; key changed; "+
 		"counts start anew: its key is another\n" {
 		t.Error(r)
 	}

@@ -80,7 +80,7 @@ func TestAuditLog(t *testing.T) {
 		"denied||client.ip=11:203.0.113.9|r2||",
 		"lift|login|" + key + "||somebody at 127.0.0.1|ban lifted: a test",
 		"reset|login|" + key + "||somebody at 127.0.0.1|key reset: a test",
-		"rules|||||config: login: limit, ban changed; counts are kept",
+		"rules|||||config: login: limit fixed_window 1/1h -> fixed_window 2/1h; ban changed; counts are kept",
 	}
 	stream := func(args ...string) []string { return audited(t, append(args, "--store", redis.URL())...) }
 	redistest.Await(t, "all records", func() bool { return len(stream()) == len(want) })

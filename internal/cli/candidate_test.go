@@ -36,7 +36,7 @@ func TestPromoteCandidate(t *testing.T) {
 		}
 	}
 	compared(t, ann, bob)
-	const kept = "search: limit, candidate changed; counts are kept\n"
+	const kept = "search: limit fixed_window 4/1h -> fixed_window 2/1h; candidate changed; counts are kept\n"
 	if out := ann.does("rules", "promote", "search", "--dry-run"); out != kept {
 		t.Errorf("it prints %s", out)
 	}
@@ -55,7 +55,7 @@ func TestPromoteCandidate(t *testing.T) {
 	ann.fails(1, `there is no rule "search" in force that has a candidate`, "rules", "compare", "search")
 	ann.fails(1, "one that has a candidate", "rules", "promote", "search")
 	if history := ann.does("rules", "history", "search"); !regexp.MustCompile(`2 .* promote +search +quiet ` +
-		`+search: limit, candidate changed; counts are kept`).MatchString(history) {
+		`+search: limit .* -> .*; candidate changed; counts are kept`).MatchString(history) {
 		t.Errorf("the history is\n%s", history)
 	}
 	ann.does("rules", "rollback", "search", "1")

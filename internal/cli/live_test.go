@@ -104,7 +104,7 @@ func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 		t.Errorf("at the start:\n%s", p.logs())
 	}
 	replace(t, file, "rules: [{name: a, limit: 7/1h}, {name: c, key: [user], limit: 6/1h}]\n")
-	p.logged(`changes="1 changed, 1 added, 1 removed" what="a: limit changed; counts are kept | c: added | b: removed"`)
+	p.logged(`changes="1 changed, 1 added, 1 removed" what="a: limit 5/1h -> 7/1h; counts are kept | c: added | b: removed"`)
 	p.end()
 }
 

@@ -138,7 +138,7 @@ or of all. The newest is first.`,
 		example: "  weir rules history\n  weir rules history login --most 10", flags: [][2]string{{"most"}},
 		run: (*operator).history,
 	}, {
-		use: "rollback NAME REVISION", short: "Restore a rule to a revision of its history",
+		use: "rollback NAME REVISION", short: "Restore a rule to a revision of its history; 0: that of a file",
 		args:    argsBetween(2, 2, "the name of a rule and a revision"),
 		example: "  weir rules rollback login 1 --why \"too strict\"",
 		flags:   [][2]string{flagWhy, flagRevision, flagYes}, run: (*operator).rollback,

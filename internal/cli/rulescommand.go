@@ -225,7 +225,7 @@ func (o *operator) history(args []string) error {
 			for _, one := range c.Changes {
 				changes = append(changes, one.Text)
 			}
-			row(w, c.Revision, c.When.Format(time.DateTime), c.Who, c.What, c.Name, printable(c.Why),
+			row(w, c.Revision, c.When.UTC().Format(time.RFC3339), c.Who, c.What, c.Name, printable(c.Why),
 				strings.Join(changes, "; "))
 		}
 	})

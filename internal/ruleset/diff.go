@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -29,9 +30,31 @@ type Change struct {
 	Rule   string   // the rule's (new) name; "": the fields of the file
 	Was    string   // of a renamed rule: the old name
 	Fields []string // of a changed one: which, in the words of a file
+	Values []Value  // of those that are numbers or words
 	// Anew is the reason why the rule's counts start from zero: its keys or its state have other
 	// names. It is "" if counts are kept, and for rules that were added or removed.
 	Anew string
+}
+
+// A Value is a changed field of a rule.
+type Value struct {
+	Field string `json:"field"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+}
+
+// fields are the changed fields in words: limit 10/1m -> 100/1m; match, key changed.
+func (c *Change) fields() string {
+	var parts []string
+	rest := slices.Clone(c.Fields)
+	for _, v := range c.Values {
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", v.Field, v.Old, v.New))
+		rest = slices.DeleteFunc(rest, func(field string) bool { return field == v.Field })
+	}
+	if len(rest) > 0 {
+		parts = append(parts, strings.Join(rest, ", ")+" changed")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // String returns the change as one line.
@@ -50,7 +73,7 @@ func (c Change) String() string {
 	case c.Rule == "":
 		return "file: " + strings.Join(c.Fields, ", ") + " changed"
 	}
-	return fmt.Sprintf("%s: %s changed; %s", c.Rule, strings.Join(c.Fields, ", "), counts)
+	return fmt.Sprintf("%s: %s; %s", c.Rule, c.fields(), counts)
 }
 
 // mostNamed is the number of rules that a summary names.
@@ -178,7 +201,8 @@ func arrived(list []Change, new []rules.Spec, before []*rules.Spec, gone map[str
 		spec, old := &new[i], before[i]
 		if old != nil {
 			if fields := changed(old, spec); len(fields) > 0 {
-				list = append(list, Change{Rule: spec.Name, Fields: fields, Anew: restart(old, spec)})
+				list = append(list, Change{Rule: spec.Name, Fields: fields, Values: valuesOf(fields, old, spec),
+					Anew: restart(old, spec)})
 			}
 			continue
 		}
@@ -270,6 +294,34 @@ func nameless(spec *rules.Spec) string {
 		return "name " + spec.Name // it is like no other
 	}
 	return string(text)
+}
+
+// valuesOf are the values of changed fields, where they are short.
+func valuesOf(fields []string, old, new *rules.Spec) (list []Value) {
+	for _, field := range fields {
+		if before, after := valueOf(field, old), valueOf(field, new); before != after {
+			list = append(list, Value{field, before, after})
+		}
+	}
+	return list
+}
+
+// valueOf is the value of a field as a file could state it; "" for those that are longer.
+func valueOf(field string, s *rules.Spec) string {
+	switch field {
+	case "limit":
+		return strings.Join(s.Limit, ", ")
+	case "mode":
+		return cmp.Or(string(s.Mode), string(rules.Enforce))
+	case "enforce_percent":
+		if s.EnforcePercent != nil {
+			return fmt.Sprint(*s.EnforcePercent)
+		}
+		return "100"
+	case "on_store_error":
+		return cmp.Or(string(s.OnStoreError), string(rules.Local))
+	}
+	return ""
 }
 
 // anew returns the reason why the counts of a rule start from zero, or "".

@@ -46,7 +46,7 @@ func (v *view) draw() {
 
 func (v *view) title() {
 	width, _ := v.screen.Size()
-	state := fmt.Sprintf("last %s  %s", period(v.last), v.overview.To.Local().Format(time.TimeOnly))
+	state := fmt.Sprintf("last %s  %s", period(v.last), v.overview.To.UTC().Format(zulu))
 	if v.paused {
 		state = "paused  " + state
 	}
@@ -110,7 +110,7 @@ func (v *view) problems(line int) int {
 func Problems(o *telemetry.Overview) (list []string) {
 	for i := range o.Alerts {
 		a := &o.Alerts[i]
-		list = append(list, fmt.Sprintf("%s, since %s", a.Text, a.Since.Local().Format(time.TimeOnly)))
+		list = append(list, fmt.Sprintf("%s, since %s", a.Text, a.Since.UTC().Format(zulu)))
 	}
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -178,6 +178,9 @@ func (v *view) drawRules(line int) {
 		v.put(0, below, 60, fmt.Sprintf("and %d rules with fewer refusals", v.overview.More), dim)
 	}
 }
+
+// zulu is a time of day in UTC, as weir stats and weir audit have it.
+const zulu = time.TimeOnly + "Z"
 
 // scrolled is the first row on the screen, so that the selected one is on it.
 func scrolled(first, selected, fit, all int) int {

@@ -61,6 +61,14 @@ type Change struct {
 	Exception *Exception       // non-nil: the change is of this exception, and not of a rule
 	Key       *Key             // non-nil: the operation is on this key, and changed no rule
 	Diff      []ruleset.Change // to the rule before, if the history still has it
+	Over      *Original        // non-nil: the rule was put before this one
+}
+
+// An Original is a rule of another source, such as a file, that a rule of the ledger goes before. The history has it as
+// revision 0 of the rule.
+type Original struct {
+	From string `json:"from"` // the name of the source
+	YAML string `json:"yaml"`
 }
 
 // A Draft is a change to be made.
@@ -81,6 +89,7 @@ type payload struct {
 	Why       string         `json:"why,omitempty"`
 	Exception *exceptionText `json:"exception,omitempty"`
 	Key       *Key           `json:"key,omitempty"`
+	Over      *Original      `json:"over,omitempty"`
 }
 
 // Text returns the draft as a Backend stores it: after the revision and the microseconds since 1970
@@ -109,7 +118,7 @@ func Decode(name, value string) (Change, error) {
 		isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
 		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
-	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key,
+	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key, Over: p.Over,
 		Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
 			Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
 	if p.Exception != nil {

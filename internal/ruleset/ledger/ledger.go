@@ -193,6 +193,15 @@ func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err
 // rules: the error is then a *rules.Error or a *weir.InputError. A new rule (seen is 0) is enabled;
 // a disabled one stays disabled. Set returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
+	return l.SetOver(ctx, name, yaml, seen, by, nil)
+}
+
+// SetOver is Set for a rule that goes before one of another source, if seen is 0.
+func (l *Ledger) SetOver(ctx context.Context, name, yaml string, seen int64, by Author, over *Original) (
+	revision int64, err error) {
+	if seen != 0 || over != nil && len(over.YAML) > MaxDocument {
+		over = nil
+	}
 	if i := strings.IndexFunc(yaml, isControl); i >= 0 {
 		return 0, &weir.InputError{Field: "YAML", Given: fmt.Sprintf("a text with %+.4q in it", yaml[i:]),
 			Allowed: `no control characters but tabs and ends of lines; in double quotes write \u009b`}
@@ -205,7 +214,7 @@ func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Auth
 		return 0, err
 	}
 	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: yaml, Enabled: err != nil || d.Enabled, What: "set"}})
+		payload: payload{YAML: yaml, Enabled: err != nil || d.Enabled, What: "set", Over: over}})
 }
 
 // isControl reports characters that could control a terminal.
@@ -353,6 +362,9 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 			oldest, from = c.Revision, c.Revision-1
 			if name == "" || c.Name == name || c.Name == exceptionName+name || c.Name == keyName+name {
 				list = append(list, c)
+				if c.Over != nil {
+					list = append(list, original(&c))
+				}
 			}
 		}
 	}
@@ -360,16 +372,31 @@ func (l *Ledger) History(ctx context.Context, name string, most int) (list []Cha
 	return list[:min(len(list), most)], nil
 }
 
+// original is the rule that a change put another one before, as revision 0.
+func original(c *Change) Change {
+	return Change{What: "before", Document: Document{Name: c.Name, YAML: c.Over.YAML, Enabled: true,
+		Author: Author{Who: c.Over.From}, When: c.When}}
+}
+
 // addDiffs adds the difference that each change made. ever means that the history is complete: a
-// first change then created its rule.
+// first change then created its rule. After a deletion the original is in force again.
 func addDiffs(list []Change, ever bool) {
-	before := make(map[string]*Change)
+	before, originals := make(map[string]*Change), make(map[string]*Change)
 	for i := len(list) - 1; i >= 0; i-- {
 		c := &list[i]
-		if old := before[c.Name]; c.Exception == nil && c.Key == nil && (old != nil || ever) {
-			c.Diff = ruleset.Diff(fileOf(old), fileOf(c))
+		now := c
+		switch {
+		case c.Revision == 0:
+			originals[c.Name] = c
+		case c.Exception == nil && c.Key == nil:
+			if c.Deleted && originals[c.Name] != nil {
+				now = originals[c.Name]
+			}
+			if old := before[c.Name]; old != nil || ever {
+				c.Diff = ruleset.Diff(fileOf(old), fileOf(now))
+			}
 		}
-		before[c.Name] = c
+		before[c.Name] = now
 	}
 }
 

@@ -88,11 +88,11 @@ func history(t *testing.T, l *redissource.Ledger) {
 	want := `10 rollback to 8 by ann: login: removed
 9 rollback to 3 by ann: login: added
 8 delete by ann: login: removed
-7 rollback to 1 by ann: login: limit changed; counts are kept
+7 rollback to 1 by ann: login: limit 7/1m -> 5/1m; counts are kept
 6 enable by ann: 
-5 set by ann: login: limit changed; counts are kept
+5 set by ann: login: limit 6/1m -> 7/1m; counts are kept
 4 disable by ann: 
-3 set by bob: login: limit changed; counts are kept
+3 set by bob: login: limit 5/1m -> 6/1m; counts are kept
 1 set by ann: login: added`
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -243,7 +243,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 	c.ask("GET rules?x=1", "").has(400, "there are: none")
 	c.ask("PUT rules/login?why="+strings.Repeat("x", 1025), login("5/1m"), isNew, "*").has(422, "bytes of why is 1025")
 	c.ask("POST rules/login/rollback", "", isNew, "*").has(400, "to which revision")
-	c.ask("POST rules/login/rollback?to=01", "", isNew, "*").has(400, "a whole number from 1")
+	c.ask("POST rules/login/rollback?to=01", "", isNew, "*").has(400, "a whole number from 0")
 	c.ask("POST rules/login/rollback?to=1", "", isNew, "*").has(404)
 	c.ask("GET history?most=1001", "").has(422, "1 to 1000")
 	c.ask("GET nowhere", "").has(404, "GET /v1/admin/openapi.json")
@@ -797,11 +797,26 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	}
 }
 
+// TestFirstEditOfAFilesRuleIsTakenBack: the history has what the file says as revision 0, with the numbers.
+func TestFirstEditOfAFilesRuleIsTakenBack(t *testing.T) {
+	c := memory(t).start()
+	const change = "per-ip: limit fixed_window 100/1h -> fixed_window 5/1h; counts are kept"
+	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200, change)
+	c.ask("GET history?name=per-ip", "").has(200, change, `"revision": 0`, `"who": "config"`, "limit: fixed_window 100/1h")
+	const back = "that of config is in force again: limit fixed_window 5/1h -> fixed_window 100/1h"
+	c.ask("POST rules/per-ip/rollback?to=0&dry_run=true", "").has(200, back)
+	c.ask("POST rules/per-ip/rollback?to=0", "", match, `"7"`).has(412)
+	c.ask("POST rules/per-ip/rollback?to=0", "", match, `"1"`).has(200, back)
+	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, "fixed_window 100/1h")
+	c.ask("GET history?name=per-ip", "").has(200, "per-ip: limit fixed_window 5/1h -> fixed_window 100/1h; counts are kept")
+	c.ask("POST rules/per-ip/rollback", "", isNew, "*").has(400, "say to which revision")
+}
+
 // TestDeleteRestoresRuleOfFile that the rule of the ledger had replaced.
 func TestDeleteRestoresRuleOfFile(t *testing.T) {
 	c := memory(t).start()
 	c.ask("PUT rules/per-ip", "name: per-ip\nkey: [client.ip]\nlimit: fixed_window 5/1h\n", isNew, "*").has(200,
-		"per-ip: limit changed; counts are kept")
+		"per-ip: limit fixed_window 100/1h -> fixed_window 5/1h; counts are kept")
 	c.ask("GET rules/per-ip", "").has(200, `"from": "ledger"`)
 	c.ask("DELETE rules/per-ip", "", match, `"1"`).has(200, "per-ip: that of config is in force again",
 		`"in_force": true`)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -41,8 +42,8 @@ func (c *call) readQuery(known []string) (err error) {
 			return web.Refuse(http.StatusBadRequest, "the parameter %s is given twice", name)
 		case schema["enum"] != nil && text != "true" && text != "false":
 			allowed = "true or false"
-		case schema["type"] == "integer" && c.number(name, 0) == 0:
-			allowed = "a whole number from 1"
+		case schema["type"] == "integer" && c.number(name, 0) == 0 && (text != "0" || schema["minimum"] != 0):
+			allowed = fmt.Sprint("a whole number from ", schema["minimum"])
 		}
 		if allowed != "" && text != "" {
 			return web.Refuse(http.StatusBadRequest, "%s is %.80q; allowed: %s", name, text, allowed)

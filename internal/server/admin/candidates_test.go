@@ -16,7 +16,7 @@ func candidates(w *world, c *client) {
 		`"newly_refused": 1`, `"newly_granted": 0`,
 		`"both_refuse": 1`, `"key": "client.ip=11:203.0.113.7"`, `"granted_keys": []`)
 	bans(c)
-	c.ask("POST rules/guess/promote?dry_run=true", "").has(200, "guess: limit, candidate changed; counts are kept",
+	c.ask("POST rules/guess/promote?dry_run=true", "").has(200, "guess: limit fixed_window 2/1h -> fixed_window 1/1h; candidate changed; counts are kept",
 		`"in_force": false`)
 	c.ask("POST rules/guess/promote", "").has(428)
 	c.ask("POST rules/guess/promote", "", match, `"99"`).has(412, `"current":`)

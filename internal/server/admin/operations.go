@@ -164,8 +164,8 @@ var parameters = map[string]web.Parameter{
 		Schema: web.Schema{"type": "string", "enum": []string{"true", "false"}}},
 	"forget": {Doc: "true: accept the loss, and write nothing back.",
 		Schema: web.Schema{"type": "string", "enum": []string{"true", "false"}}},
-	"to": {Doc: "A revision of the rule's history.", Required: true,
-		Schema: web.Schema{"type": "integer", "minimum": 1}},
+	"to": {Doc: "A revision of the rule's history; 0: the rule of another source that it goes before.", Required: true,
+		Schema: web.Schema{"type": "integer", "minimum": 0}},
 	"from": {Doc: "The beginning: a time of RFC 3339, or a duration before now, such as 15m. The default is an hour " +
 		"before the end."},
 	"until":      {Doc: "The end, as from. The default is now."},

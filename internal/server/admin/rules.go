@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -149,7 +150,7 @@ func changesOf(diff []ruleset.Change) []Change {
 	list := []Change{}
 	for _, c := range diff {
 		one := Change{Rule: c.Rule, Kind: [...]string{"changed", "added", "removed", "renamed"}[c.Kind],
-			Fields: c.Fields, Was: c.Was, Why: c.Anew, Text: c.String()}
+			Fields: c.Fields, Values: c.Values, Was: c.Was, Why: c.Anew, Text: c.String()}
 		if c.Rule != "" && (c.Kind == ruleset.Changed || c.Kind == ruleset.Renamed) {
 			one.Counts = "kept"
 			if c.Anew != "" {
@@ -221,8 +222,18 @@ func (h *handler) putRule(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	return h.setRule(ctx, c, "set", string(text), func() (int64, error) {
-		return h.Ledger.Set(ctx, c.name(), string(text), c.seen, c.by())
+		return h.Ledger.SetOver(ctx, c.name(), string(text), c.seen, c.by(), h.original(c.name()))
 	})
+}
+
+// original is the rule of another source that is in force; nil: there is none.
+func (h *handler) original(name string) *ledger.Original {
+	now := h.inForce()
+	at := now.find(name)
+	if at < 0 || now.from[at] == h.Layer {
+		return nil
+	}
+	return &ledger.Original{From: now.from[at], YAML: ledger.TextOf(&now.file.Rules[at])}
 }
 
 // setRule sets a rule to a text. A disabled one stays disabled.
@@ -247,8 +258,7 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 	}
 	answer := Written{Name: c.name(), Changes: changesOf(diff)}
 	if w.again != "" {
-		text := fmt.Sprintf("%s: that of %s is in force again", c.name(), w.again)
-		answer.Changes = []Change{{Rule: c.name(), Kind: "changed", Text: text}}
+		answer.Changes = []Change{h.changeBack(ctx, c.name(), w.again)}
 	}
 	if c.flag("dry_run") {
 		return answer, nil
@@ -263,6 +273,26 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 		Reason: c.by().Why, Change: fmt.Sprint(answer.Revision)})
 	answer.InForce, answer.Waiting = h.await(ctx, answer.Revision)
 	return answer, nil
+}
+
+// changeBack is the change to the rule of another layer, as far as it is known.
+func (h *handler) changeBack(ctx context.Context, name, layer string) Change {
+	change := Change{Rule: name, Kind: "changed", Text: fmt.Sprintf("%s: that of %s is in force again", name, layer)}
+	list, err := h.Ledger.History(ctx, name, ledger.MaxHistory)
+	at := slices.IndexFunc(list, func(c ledger.Change) bool { return c.Revision == 0 })
+	if err != nil || at < 0 {
+		return change
+	}
+	then, err := ledger.ParseDocument(name, list[at].YAML)
+	if err != nil {
+		return change
+	}
+	now := h.inForce()
+	for _, one := range changesOf(ruleset.Diff(now.file, now.with(&then))) {
+		one.Text = change.Text + ": " + strings.TrimPrefix(one.Text, name+": ")
+		return one
+	}
+	return change
 }
 
 // located adds to ErrNoRule the source of a rule that is not in the ledger.
@@ -325,8 +355,11 @@ func (h *handler) enableRule(ctx context.Context, c *call) (any, error) {
 
 func (h *handler) rollback(ctx context.Context, c *call) (any, error) {
 	to := c.number("to", 0)
-	if to == 0 {
+	switch c.query.Get("to") {
+	case "":
 		return nil, web.Refuse(http.StatusBadRequest, "say to which revision of the history: ?to=REVISION")
+	case "0":
+		return h.deleteRule(ctx, c)
 	}
 	past, err := h.Ledger.At(ctx, c.name(), to)
 	if err != nil {

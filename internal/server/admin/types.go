@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
@@ -41,10 +42,12 @@ type Change struct {
 	Rule   string   `json:"rule" doc:"Empty: the fields of the file."`
 	Kind   string   `json:"kind" enum:"changed|added|removed|renamed"`
 	Fields []string `json:"fields,omitzero"`
-	Was    string   `json:"was,omitzero" doc:"The old name."`
-	Counts string   `json:"counts,omitzero" enum:"kept|anew"`
-	Why    string   `json:"why,omitzero" doc:"Why counts start anew."`
-	Text   string   `json:"text" doc:"All of it as one line."`
+	// Values are those of fields that are numbers or words.
+	Values []ruleset.Value `json:"values,omitzero"`
+	Was    string          `json:"was,omitzero" doc:"The old name."`
+	Counts string          `json:"counts,omitzero" enum:"kept|anew"`
+	Why    string          `json:"why,omitzero" doc:"Why counts start anew."`
+	Text   string          `json:"text" doc:"All of it as one line."`
 }
 
 // Written is the result of a write.
@@ -92,7 +95,7 @@ type Exceptions struct {
 
 // An Entry is one change of the history.
 type Entry struct {
-	Revision  int64      `json:"revision"`
+	Revision  int64      `json:"revision" doc:"0: the rule of another source that the next change went before."`
 	Name      string     `json:"name" doc:"Of the rule; of an exception its ID."`
 	What      string     `json:"what"`
 	Who       string     `json:"who"`

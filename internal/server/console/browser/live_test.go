@@ -78,7 +78,7 @@ func TestChangeIsRolledBackFromItsMark(t *testing.T) {
 	b.see("  key: [client.ip]\n- limit: fixed_window 2/1h\n+ limit: fixed_window 3/1h")
 	b.usable("an open change")
 	b.click("button", "Roll back to revision 1")
-	b.see("limit changed")
+	b.see("limit fixed_window 3/1h -> fixed_window 2/1h")
 	b.fill("dialog [name=why]", "too many")
 	b.click("dialog button", "Roll export back to revision 1")
 	b.see("export is changed")

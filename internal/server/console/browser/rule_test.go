@@ -21,7 +21,7 @@ func TestEditSaveAndRollBack(t *testing.T) {
 		t.Error("a rule with mistakes can be saved")
 	}
 	b.edit("limit: 5/minut", "limit: 7/1m")
-	b.see("login: limit changed; counts are kept")
+	b.see("login: limit 5/1m -> 7/1m; counts are kept")
 	b.click(".effect button", "Save…")
 	b.until(`document.querySelector('dialog .changes')`)
 	b.fill("dialog input[name=why]", "too tight at noon")
@@ -39,13 +39,54 @@ func TestEditSaveAndRollBack(t *testing.T) {
 	b.see("revision 2 by")
 	b.click("td button", "Roll back…")
 	b.see("Roll back to revision 1")
-	b.until(`document.querySelector('dialog .changes')?.innerText.includes('limit changed')`)
+	b.until(`document.querySelector('dialog .changes')?.innerText.includes('limit 9/1m -> 7/1m')`)
 	b.click("dialog button.primary", "Roll back")
 	b.see("revision 3 by")
 	b.until(`document.querySelector('textarea[name=yaml]').value.includes('limit: 7/1m')`)
 	if limit := s.limitOf(t, "login"); limit != "7/1m" {
 		t.Errorf("after the rollback the limit in force is %s", limit)
 	}
+}
+
+// TestFirstEditIsUndone: of a rule of the file, by the button after it, and from its history.
+func TestFirstEditIsUndone(t *testing.T) {
+	t.Parallel()
+	s := start(t, someRules)
+	b := open(t, s)
+	b.goTo("/rules/login?lang=en")
+	save := func() {
+		b.edit("limit: 5/1m", "limit: 50/1m")
+		b.click(".effect button", "Save…")
+		b.until(`document.querySelector('dialog .changes')`)
+		b.click("dialog button.primary", "Save")
+		b.until(`document.querySelector('.done')?.innerText.includes('limit 5/1m -> 50/1m')`)
+	}
+	save()
+	b.see("the rule of config")
+	b.picture("first-edit-en")
+	b.click(".done button", "Undo")
+	b.see("Undone")
+	b.until(`document.querySelector('textarea[name=yaml]')?.value.includes('limit: 5/1m')`)
+	if limit := s.limitOf(t, "login"); limit != "5/1m" {
+		t.Errorf("after the undo the limit in force is %s", limit)
+	}
+	save()
+	b.click("td button", "Back to this rule")
+	b.see("limit 50/1m -> 5/1m")
+	b.click("dialog button.primary", "Back to this rule")
+	b.until(`document.querySelector('.done')?.innerText.includes('in force again')`)
+	if limit := s.limitOf(t, "login"); limit != "5/1m" {
+		t.Errorf("back from the history the limit in force is %s", limit)
+	}
+	b.click(".done button", "Undo")
+	b.until(`document.querySelector('textarea[name=yaml]')?.value.includes('limit: 50/1m')`)
+	b.goTo("/changes?lang=en&kind=made")
+	b.see("limit 5/1m -> 50/1m")
+	b.look(390, "light")
+	b.goTo("/rules/login?lang=zh")
+	b.see("config 中的规则")
+	b.fits("a rule with its history, narrow")
+	b.picture("first-edit-zh-narrow")
 }
 
 // edit replaces a part of the rule's text, as a user who types.
@@ -86,7 +127,7 @@ func TestConflictIsShown(t *testing.T) {
 	b.expect("412")
 	b.goTo("/rules/login?lang=en")
 	b.edit("limit: 5/1m", "limit: 7/1m")
-	b.see("login: limit changed")
+	b.see("login: limit 5/1m -> ")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.url+"/v1/admin/rules/login", strings.NewReader("name: login\nkey: client.ip\nlimit: 8/1m\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -96,8 +96,12 @@ function KeyDialog({ what, path, rule, close, done }) {
 }
 
 // undo takes a change back: what it made is ended, and what it replaced or ended is there again for the rest of its time.
-async function undo({ made, replaced, ended }) {
+async function undo({ made, replaced, ended, back }) {
 	const before = replaced ?? ended, why = t('key.undo.why');
+	if (back) {
+		const { data } = await send(back.method, back.path, { query: { ...back.query, why }, etag: back.etag });
+		return { text: t('key.done.undo'), revision: data.revision };
+	}
 	if (before) {
 		const { data } = await send('POST', 'exceptions', { body: { ...bodyOf(before), for: before.left, why: before.why ?? why }, etag: made ? etagOf(made.revision) : '' });
 		return { text: t('key.done.undo'), revision: data.revision };
@@ -106,7 +110,12 @@ async function undo({ made, replaced, ended }) {
 	return { text: t('key.done.undo'), revision: data.revision };
 }
 
-// Done says what was done, on which nodes it is in force, and undoes it. change is {text, revision, made, replaced, ended}.
+// ruleChange is what Done says of a change of a rule, and undoes: before is the rule's revision until then, 0 where it
+// is from elsewhere. gone: the change took the rule out of the ledger.
+export const ruleChange = (name, { data }, before = 0, gone = false) => ({ text: [t('changes.done', { rule: name }), ...(data.changes ?? []).map((one) => one.text)].join(' '),
+	revision: data.revision, back: { method: 'POST', path: `rules/${encodeURIComponent(name)}/rollback`, query: { to: before }, etag: gone ? '' : etagOf(data.revision) } });
+
+// Done says what was done, on which nodes it is in force, and undoes it. change is {text, revision, made, replaced, ended, back}.
 export function Done({ change, set }) {
 	const [error, setError] = useState(null);
 	const back = async () => {
@@ -118,7 +127,7 @@ export function Done({ change, set }) {
 	};
 	return html`<section class="done" role="status" aria-label=${t('key.done')}><p><b>${change.text}</b>
 		${change.revision && html` <${Applied} key=${change.revision} revision=${change.revision} />`}</p>
-		<div class="buttons">${(change.made || change.ended) && html`<button onClick=${back}>${t('key.undo')}</button>`}
+		<div class="buttons">${(change.made || change.ended || change.back) && html`<button onClick=${back}>${t('key.undo')}</button>`}
 		<button class="plain" onClick=${() => set(null)} aria-label=${t('dialog.close')}>×</button></div>
 		${error && html`<${Failure} error=${error} />`}</section>`;
 }

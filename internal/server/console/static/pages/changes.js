@@ -1,7 +1,7 @@
 // Changes: rules, exceptions, bans, alerts, degraded spells and starts of nodes on one time axis, and how to take back
 // what operators did.
 import { html, useState } from '../vendor/preact.js';
-import { Done, EndDialog } from '../actions.js';
+import { Done, EndDialog, ruleChange } from '../actions.js';
 import { send, usePolled } from '../api.js';
 import { markTone } from '../charts.js';
 import { Badge, Changes as Differences, Choice, Empty, Failure, Page, Panel, Result, useSession } from '../components.js';
@@ -120,7 +120,7 @@ async function endOf(entry) {
 // ruleButtons take a rule back to what it was before the entry, or to the entry itself if it was changed since.
 function ruleButtons(entry, list) {
 	const at = ofRule(entry, list).indexOf(entry), before = previous(entry, list);
-	const back = before ? [t('changes.rollback', { n: before.revision }), () => rollbackOf(entry.name, before.revision)] :
+	const back = before?.revision === 0 ? [t('changes.original', { source: before.who }), () => rollbackOf(entry.name, 0, before.who)] : before ? [t('changes.rollback', { n: before.revision }), () => rollbackOf(entry.name, before.revision)] :
 		[t('changes.delete'), () => deletionOf(entry.name)];
 	return at > 0 ? [[t('changes.restore'), () => rollbackOf(entry.name, entry.revision)], back] : [back];
 }
@@ -130,18 +130,18 @@ const ruleOf = (name) => send('GET', 'rules/' + encodeURIComponent(name)).catch(
 	throw error;
 });
 
-async function rollbackOf(name, to) {
-	const { etag } = await ruleOf(name);
-	return { Kind: RuleDialog, name, title: t('changes.rollback.title', { rule: name, n: to }), dry: true,
+async function rollbackOf(name, to, source) {
+	const { etag, data } = await ruleOf(name);
+	return { Kind: RuleDialog, name, before: data?.revision, gone: to === 0, title: source ? t('rule.history.back.title', { source }) : t('changes.rollback.title', { rule: name, n: to }), dry: true,
 		request: { method: 'POST', path: `rules/${encodeURIComponent(name)}/rollback`, query: { to }, etag } };
 }
 
 async function deletionOf(name) {
-	const { etag } = await ruleOf(name);
-	return { Kind: RuleDialog, name, title: t('changes.delete.title', { rule: name }), request: { method: 'DELETE', path: 'rules/' + encodeURIComponent(name), etag } };
+	const { etag, data } = await ruleOf(name);
+	return { Kind: RuleDialog, name, before: data?.revision, gone: true, title: t('changes.delete.title', { rule: name }), request: { method: 'DELETE', path: 'rules/' + encodeURIComponent(name), etag } };
 }
 
-function RuleDialog({ name, title, dry, request, close, done }) {
+function RuleDialog({ name, before, gone, title, dry, request, close, done }) {
 	return html`<${Confirm} title=${title} button=${title} request=${request} dry=${dry} danger close=${close}
-		done=${({ data }) => done({ text: t('changes.done', { rule: name }), revision: data.revision })} />`;
+		done=${(answer) => done(ruleChange(name, answer, before, gone))} />`;
 }

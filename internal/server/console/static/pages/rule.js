@@ -1,5 +1,6 @@
 // A rule: who is refused by it, what another limit would do, its candidate, its text and history.
 import { html, useEffect, useState } from '../vendor/preact.js';
+import { Done, ruleChange } from '../actions.js';
 import { send, usePolled } from '../api.js';
 import { Histogram } from '../charts.js';
 import { Badge, Changes, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
@@ -19,6 +20,11 @@ export function Rule({ route }) {
 	const marks = usePolled('telemetry/marks', { query, every: every && 15_000 });
 	const rule = usePolled(`rules/${path}`, { every: 15_000 });
 	const [draft, setDraft] = useState(null); // the text of an edit, or null
+	const [change, setChange] = useState(null);
+	const changed = (made) => {
+		setChange(made);
+		rule.reload();
+	};
 	const ours = (marks.data?.marks ?? []).filter((mark) => !mark.rule || mark.rule === name);
 	const tryLimits = (limits) => {
 		setDraft(withCandidate(draft ?? rule.data.yaml, limits));
@@ -26,13 +32,14 @@ export function Rule({ route }) {
 		document.querySelector('#rule-text textarea')?.focus();
 	};
 	return html`<${Page} title=${name} lead=${html`<${Lead} rule=${rule.data} report=${report.data} />`} actions=${html`<${Interval} route=${route} shown=${report.data} />`}>
+		${change && html`<${Done} change=${change} set=${changed} />`}
 		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
 			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
 			<${Use} report=${data} rule=${rule.data} wanted=${route.params.get('limit')} tryLimits=${tryLimits} />
 			<${Top} report=${data} />`}</${Result}>
-		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} />`}
-		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} />
-		<${History} name=${name} rule=${rule} /></${Page}>`;
+		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} changed=${changed} />`}
+		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} changed=${changed} />
+		<${History} name=${name} rule=${rule} changed=${changed} /></${Page}>`;
 }
 
 function Lead({ rule, report }) {
@@ -110,7 +117,7 @@ function Top({ report }) {
 		{ title: t('rule.top.share'), number: true, cell: (one) => html`<${Share} tone=${shadow} value=${one.share} />` }]} /></${Panel}>`;
 }
 
-function Comparison({ name, rule }) {
+function Comparison({ name, rule, changed }) {
 	const { write, ledger } = useSession();
 	const [asking, ask] = useState(false);
 	const compared = usePolled(`rules/${encodeURIComponent(name)}/compare`);
@@ -132,12 +139,12 @@ function Comparison({ name, rule }) {
 						{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: name })}>${keyText(one)}</a>` },
 						{ title: t('rule.compare.count'), number: true, cell: (one) => number(one.count) + (one.over ? ` (−${number(one.over)})` : '') }]} />`)}`;
 		}}</${Result}>
-		${asking && html`<${Confirm} title=${t('rule.compare.promote.title')} button=${t('rule.compare.promote')} dry close=${() => ask(false)} done=${rule.reload}
+		${asking && html`<${Confirm} title=${t('rule.compare.promote.title')} button=${t('rule.compare.promote')} dry close=${() => ask(false)} done=${(answer) => changed(ruleChange(name, answer, rule.data.revision))}
 			request=${{ method: 'POST', path: `rules/${encodeURIComponent(name)}/promote`, etag: rule.etag }} />`}</${Panel}>`;
 }
 
 // Text is the editor: the server checks each text, and says what it would change.
-function Text({ name, rule, draft, setDraft }) {
+function Text({ name, rule, draft, setDraft, changed }) {
 	const { write, ledger } = useSession();
 	const [read, setRead] = useState({}); // what the edit began with: another revision since then is a conflict
 	const [asking, ask] = useState(''); // save, enable, disable
@@ -149,9 +156,9 @@ function Text({ name, rule, draft, setDraft }) {
 		if (!begun && rule.data) setRead({ yaml: rule.data.yaml, etag: rule.etag });
 	}, [begun, rule.data]);
 	const path = `rules/${encodeURIComponent(name)}`;
-	const done = () => {
+	const done = (answer) => {
 		setDraft(null);
-		rule.reload();
+		changed(ruleChange(name, answer, rule.data.revision, asking === 'enable' && rule.data.from !== 'ledger'));
 	};
 	const requests = {
 		save: { method: 'PUT', path, body: text, etag: read.etag ?? '' },
@@ -209,25 +216,25 @@ function Effect({ checked, changed }) {
 	return html`<${Changes} list=${checked.changes} />`;
 }
 
-function History({ name, rule }) {
+function History({ name, rule, changed }) {
 	const { write, ledger } = useSession();
 	const [to, setTo] = useState(null);
 	const history = usePolled(ledger ? 'history' : null, { query: { name, most: 20 }, every: 15_000 });
 	useEffect(() => history.reload(), [rule.data?.revision]);
 	if (!ledger) return null;
 	const path = `rules/${encodeURIComponent(name)}/rollback`;
-	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision}
+	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision || 'before ' + one.when}
 		empty=${html`<${Empty} title=${t('rule.history.none')} />`} columns=${[
 			{ title: t('rule.history.revision'), number: true, cell: (one) => one.revision },
-			{ title: t('rule.history.when'), cell: (one) => html`<time datetime=${one.when} title=${dateTime(one.when)}>${ago(one.when)}</time>` },
+			{ title: t('rule.history.when'), cell: (one) => one.revision === 0 ? t('rule.history.before') : html`<time datetime=${one.when} title=${dateTime(one.when)}>${ago(one.when)}</time>` },
 			{ title: t('rule.history.who'), wide: true, cell: (one) => one.who },
-			{ name: 'key', title: t('rule.history.what'), cell: (one) => one.changes?.map((change) => change.text).join('; ') || one.what + (one.key ? ' ' + one.key : '') },
+			{ name: 'key', title: t('rule.history.what'), cell: (one) => one.revision === 0 ? t('rule.history.original', { source: one.who }) : one.changes?.map((change) => change.text).join('; ') || one.what + (one.key ? ' ' + one.key : '') },
 			{ name: 'key', title: t('rule.history.why'), wide: true, cell: (one) => one.why },
-			{ title: '', number: true, cell: (one) => one.revision === rule.data?.revision ? html`<${Badge}>${t('rule.history.now')}</${Badge}>` :
-				one.yaml && html`<button disabled=${!write} onClick=${() => setTo(one.revision)}>${t('rule.history.rollback')}</button>` }]} />`}</${Result}>
-		${to && html`<${Confirm} title=${t('rule.history.rollback.title', { revision: to })} button=${t('rule.history.rollback').replace(/[.…]+$/, '')} dry close=${() => setTo(null)}
-			request=${{ method: 'POST', path, query: { to }, etag: rule.etag ?? '' }} done=${() => {
-				rule.reload();
+			{ title: '', number: true, cell: (one) => one.revision === (rule.data?.revision ?? 0) ? html`<${Badge}>${t('rule.history.now')}</${Badge}>` :
+				one.yaml && html`<button disabled=${!write} onClick=${() => setTo(one)}>${t(one.revision ? 'rule.history.rollback' : 'rule.history.back')}</button>` }]} />`}</${Result}>
+		${to && html`<${Confirm} title=${to.revision ? t('rule.history.rollback.title', { revision: to.revision }) : t('rule.history.back.title', { source: to.who })} button=${t(to.revision ? 'rule.history.rollback' : 'rule.history.back').replace(/[.…]+$/, '')} dry close=${() => setTo(null)}
+			request=${{ method: 'POST', path, query: { to: to.revision }, etag: rule.etag ?? '' }} done=${(answer) => {
+				changed(ruleChange(name, answer, rule.data?.revision, to.revision === 0));
 				history.reload();
 			}} />`}</${Panel}>`;
 }

@@ -13,6 +13,7 @@ export default {
 	'changes.text': ['The rule as it was written', '当时写入的规则'],
 	'changes.gone': ['The history does not have this revision any more.', '历史中已没有此版本。'],
 	'changes.rollback': ['Roll back to revision {n}…', '回滚到版本 {n}……'],
+	'changes.original': ['Back to the rule of {source}…', '恢复 {source} 中的规则……'],
 	'changes.restore': ['Restore this revision…', '恢复此版本……'],
 	'changes.delete': ['Delete the rule from the ledger…', '从账本删除此规则……'],
 	'changes.rollback.title': ['Roll {rule} back to revision {n}', '将 {rule} 回滚到版本 {n}'],
