@@ -76,19 +76,15 @@ func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Res
 	if err != nil {
 		return nil, err
 	}
-	r := l.reservation(c, cost)
+	r := l.reservation(c, cost, sent)
 	if r.answer.Allowed = granted > 0; granted == 0 {
 		return nil, &RefusedError{Answer: r.answer}
-	}
-	if lease != "" {
-		r.held = &held{store: l.store, claims: claimsOf(r.leases())}
-		r.held.since.Store(&sent)
 	}
 	return r, nil
 }
 
-// reservation is that of a call which was granted, charged with these costs.
-func (l *Limiter) reservation(c *call, cost costs) *Reservation {
+// reservation is that of a call which was granted, charged with these costs. sent is before the call took leases.
+func (l *Limiter) reservation(c *call, cost costs, sent time.Time) *Reservation {
 	r := &Reservation{store: l.store, units: make([]reserved, len(c.claims))}
 	for i := range c.decisions {
 		u, d := &r.units[i], &c.decisions[i]
@@ -101,6 +97,10 @@ func (l *Limiter) reservation(c *call, cost costs) *Reservation {
 	}
 	c.answer(&r.answer)
 	r.answer.Allowed = true
+	if leases := r.leases(); len(leases) > 0 {
+		r.held = &held{store: l.store, claims: claimsOf(leases), waiters: &l.waiters}
+		r.held.since.Store(&sent)
+	}
 	return r
 }
 
@@ -169,6 +169,7 @@ func (r *Reservation) release(ctx context.Context) error {
 		r.tried = true
 		return err
 	}
+	r.held.freed()
 	if gone && !r.tried {
 		r.lost = err
 	}
@@ -298,7 +299,29 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, er
 	if err != nil {
 		return nil, err
 	}
-	return &Lease{held: reservation.held, answer: reservation.answer, taken: reservation.leases()[0].at}, nil
+	return reservation.lease(), nil
+}
+
+// AcquireWait waits until one unit is granted under all limits, and holds it: a client that may
+// send 600 requests a minute, 10 of them at once, waits for both in one decision. It is
+// [Limiter.WaitN] for limiters with a concurrency limit, with its order, errors and Delay.
+//
+// One call of the store at a time asks for all callers of a Limiter that wait for a key: when
+// one of them releases, else at intervals of 10 to 500 ms, because other processes release too.
+func (l *Limiter) AcquireWait(ctx context.Context, key string) (*Lease, error) {
+	if !l.holds() {
+		return nil, invalid("limits", len(l.limits), "at least one Concurrency limit to acquire; use Wait")
+	}
+	reservation, err := l.wait(ctx, key, costs{1})
+	if err != nil {
+		return nil, err
+	}
+	return reservation.lease(), nil
+}
+
+// lease is the lease of a reservation that has one.
+func (r *Reservation) lease() *Lease {
+	return &Lease{held: r.held, answer: r.answer, taken: r.leases()[0].at}
 }
 
 // holds reports whether a grant takes a lease.
@@ -324,14 +347,26 @@ func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func())
 // Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
 // repeats the release in the background, as long as the lease would last: nobody else has to.
 func (l *Lease) Release(ctx context.Context) error {
-	return l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
+	err := l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
+	if err == nil {
+		l.held.freed()
+	}
+	return err
 }
 
 // held is the leases of one reservation: they have one id and are renewed together.
 type held struct {
-	store  Store
-	claims []Claim
-	since  atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
+	store   Store
+	claims  []Claim
+	waiters *waiters
+	since   atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
+}
+
+// freed wakes the callers that wait for the units; of no leases it does nothing.
+func (h *held) freed() {
+	if h != nil {
+		h.waiters.freed(h.claims[0].Key)
+	}
 }
 
 func (h *held) renew(ctx context.Context) error {

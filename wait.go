@@ -17,11 +17,18 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 //
 // Callers of one Limiter that wait for the same key are served in order of arrival: small
 // requests do not overtake a large n. One call of the store asks for many of them. Several
-// limiters and several processes compete, and so do calls that do not wait, such as Allow.
+// limiters and several processes compete, and so do calls that do not wait, such as Allow, which
+// may take the units that a large n waits for. A limiter of the same name whose bucket may borrow n
+// units ([Borrowing]) takes its turn in the store at once: calls by the one that may not borrow come
+// after it, in all processes.
 //
-// A limiter with a concurrency limit cannot wait: the units would have no owner to release them.
+// While callers wait, a call of the store that fails with ErrUnavailable is repeated for up to a
+// second, for one caller at a time. Units that a call without an answer charged stay
+// charged.
+//
+// A limiter with a concurrency limit cannot wait: see AcquireWait.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
-	return l.wait(ctx, key, costs{n})
+	return l.waitOnly(ctx, key, costs{n})
 }
 
 // WaitEach is WaitN with a cost for each limit, in the order of Limits.
@@ -29,15 +36,22 @@ func (l *Limiter) WaitEach(ctx context.Context, key string, cost ...int64) error
 	if err := l.checkEach(cost); err != nil {
 		return err
 	}
-	return l.wait(ctx, key, slices.Clone(cost))
+	return l.waitOnly(ctx, key, slices.Clone(cost))
 }
 
-func (l *Limiter) wait(ctx context.Context, key string, c costs) error {
+// waitOnly waits for units that need no release.
+func (l *Limiter) waitOnly(ctx context.Context, key string, c costs) error {
 	if l.holds() {
-		return invalid("limits", "a concurrency limit", "limits without leases to wait; use Acquire")
+		return invalid("limits", "a concurrency limit", "limits without leases to wait; use AcquireWait")
 	}
+	_, err := l.wait(ctx, key, c)
+	return err
+}
+
+// wait waits for units. The reservation is nil where they need neither a delay nor a release.
+func (l *Limiter) wait(ctx context.Context, key string, c costs) (*Reservation, error) {
 	if err := ctx.Err(); err != nil { // charge nothing for a caller that has gone
-		return err
+		return nil, err
 	}
 	if !l.fits(c) { // it is never granted: no caller may queue behind it
 		reservation, err := l.try(ctx, key, c)
@@ -56,9 +70,9 @@ func (l *Limiter) wait(ctx context.Context, key string, c costs) error {
 }
 
 // try asks the store once; a refusal is a plain *RefusedError. The reservation is nil where a
-// grant has no delay.
+// grant has neither a delay nor a lease.
 func (l *Limiter) try(ctx context.Context, key string, c costs) (*Reservation, error) {
-	if len(c) > 1 || slices.ContainsFunc(l.limits, (*Limit).lends) {
+	if len(c) > 1 || l.holds() || slices.ContainsFunc(l.limits, (*Limit).lends) {
 		return l.reserve(ctx, c, key)
 	}
 	answer, err := l.decide(ctx, key, c[0])
@@ -83,15 +97,16 @@ func (l *Limiter) fits(c costs) bool {
 
 // sleepDelay ends a wait: it sleeps the reservation's delay, if there is one, and cancels the
 // reservation if the context ends first.
-func sleepDelay(ctx context.Context, r *Reservation, err error) error {
+func sleepDelay(ctx context.Context, r *Reservation, err error) (*Reservation, error) {
 	if err != nil || r == nil || r.answer.Delay == 0 {
-		return err
+		return r, err
 	}
+	defer r.KeepAlive(ctx, nil)()
 	if err = sleep(ctx, r.answer); err != nil {
 		// The context may be over: the units are given back all the same.
-		err = errors.Join(err, r.Cancel(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, r.Cancel(context.WithoutCancel(ctx)))
 	}
-	return err
+	return r, nil
 }
 
 // sleep sleeps answer.Delay, or fails at once if the context would end before.

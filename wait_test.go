@@ -245,13 +245,72 @@ func TestStoreErrorEndsAllWaits(t *testing.T) {
 		store.fails.Store(true)
 		p.Wait()
 		for name, err := range p.errs {
-			if !errors.Is(err, weir.ErrUnavailable) || p.at[name] != time.Second {
+			if !errors.Is(err, weir.ErrUnavailable) || p.at[name] < 2*time.Second || p.at[name] > 3*time.Second {
 				t.Errorf("%s: %v after %v", name, err, p.at[name])
 			}
+		}
+		if calls := store.calls.Load(); calls > 30 {
+			t.Errorf("%d calls of a store that fails for a second", calls)
 		}
 		store.fails.Store(false)
 		if err := l.Wait(t.Context(), "key"); err != nil || l.Queues() != 0 {
 			t.Errorf("afterwards: %v, %d queues", err, l.Queues())
+		}
+	})
+}
+
+// A store that fails once ends no wait, though many callers are asked for in one call.
+func TestOneStoreErrorEndsNoWait(t *testing.T) {
+	for name, spec := range map[string]weir.Spec{"bucket": weir.GCRA(100, 50, time.Second),
+		"queue": weir.LeakyQueue(100, time.Second, 50), "slots": weir.Concurrency{Limit: 3, TTL: time.Hour}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &counting{Store: memstore.New()}
+			l, p := limiterOn(t, store, spec), newPassing()
+			for i := range 500 {
+				p.wait(fmt.Sprint(i), func() error {
+					if name != "slots" {
+						return l.Wait(t.Context(), "key")
+					}
+					lease, err := l.AcquireWait(t.Context(), "key")
+					if err != nil {
+						return err
+					}
+					time.Sleep(time.Millisecond)
+					return lease.Release(t.Context())
+				})
+			}
+			store.fails.Store(true)
+			time.Sleep(50 * time.Millisecond)
+			store.fails.Store(false)
+			p.Wait()
+			for caller, err := range p.errs {
+				if err != nil {
+					t.Errorf("%s: caller %s: %v", name, caller, err)
+				}
+			}
+		})
+	}
+}
+
+// Wait(5) under a limit that may borrow takes its turn at once, and then calls by the limit that may not come after it.
+func TestWaitThatBorrowsIsServedBesideAllow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		polls, waits := limiterOn(t, store, weir.PerSecond(5)), limiterOn(t, store, weir.Borrowing(5, 5, time.Second, 5))
+		ctx, stop := context.WithCancel(t.Context())
+		var poller sync.WaitGroup
+		defer poller.Wait()
+		defer stop()
+		poller.Go(func() {
+			for ctx.Err() == nil {
+				polls.Allow(ctx, "key")
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		time.Sleep(5 * time.Second)
+		begun := time.Now()
+		if err := waits.WaitN(ctx, "key", 5); err != nil || time.Since(begun) > 2*time.Second {
+			t.Errorf("WaitN(5) of 5 a second ended after %v: %v", time.Since(begun), err)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package weir
 import (
 	"container/list"
 	"context"
+	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +17,14 @@ const (
 
 	// maxTogether is how many waiters one call of the store asks for.
 	maxTogether = 1024
+
+	// firstPause and lastPause are between two calls while the store fails, or while a concurrency
+	// limit refuses: its Retry-After is an upper bound, as a holder may release at any time.
+	firstPause = 10 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+
+	// failing is how long calls may fail one after the other before the callers get the error.
+	failing = time.Second
 )
 
 // waiters are a limiter's queues, one for each key that callers wait or ask for.
@@ -44,6 +54,10 @@ type queue struct {
 	answer  Answer    // the store's last one
 	request costs     // the costs it was given for
 	ready   time.Time // when one more such request would be granted; zero: unknown
+
+	again  time.Time     // the next call is not before this time
+	pause  time.Duration // that led to it
+	failed time.Time     // the first failed call since the store's last answer; zero: none
 }
 
 // A waiter is a caller in a queue.
@@ -54,7 +68,7 @@ type waiter struct {
 	done  chan outcome // of one element, sent under waiters.mu as the waiter leaves the queue
 }
 
-// An outcome is how waiting ends. The reservation is nil where there is no delay.
+// An outcome is how waiting ends. The reservation is nil where there is neither a delay nor a lease.
 type outcome struct {
 	reservation *Reservation
 	err         error
@@ -92,6 +106,16 @@ func (w *waiters) reset(key string) {
 	}
 }
 
+// freed ends the pause of a queue, because a holder has released units.
+func (w *waiters) freed(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q := w.queues[key]; q != nil && q.failed.IsZero() {
+		q.again, q.pause = time.Time{}, 0
+		q.wake()
+	}
+}
+
 // leave ends asking directly.
 func (q *queue) leave() {
 	q.limiter.waiters.mu.Lock()
@@ -103,17 +127,17 @@ func (q *queue) leave() {
 func (q *queue) dropUnused() {
 	if q.direct == 0 && q.waiters.Len() == 0 && !q.running {
 		delete(q.limiter.waiters.queues, q.key)
-		q.key, q.ready = "", time.Time{}
+		q.key, q.ready, q.again, q.pause, q.failed = "", time.Time{}, time.Time{}, 0, time.Time{}
 		q.limiter.waiters.spare = q
 	}
 }
 
 // wait joins the queue and returns when the units are granted or the context is over. refusal
 // is the store's answer to a caller that asked directly, else nil.
-func (q *queue) wait(ctx context.Context, c costs, refusal *Answer) error {
+func (q *queue) wait(ctx context.Context, c costs, refusal *Answer) (*Reservation, error) {
 	w := &waiter{ctx: ctx, costs: c, done: make(chan outcome, 1)}
 	if err := q.join(w, refusal); err != nil {
-		return err
+		return nil, err
 	}
 	var end outcome
 	select {
@@ -219,21 +243,25 @@ func (q *queue) next() (ctx context.Context, c costs, times int64, wait time.Dur
 		return nil, nil, 0, 0
 	}
 	most := min(q.limiter.mostTimes(first.costs), maxTogether)
+	if !q.failed.IsZero() {
+		most = 1 // a call without an answer may have charged for all
+	}
 	for e := first.place; e != nil && times < most && slices.Equal(e.Value.(*waiter).costs, first.costs); e = e.Next() {
 		times++
 	}
 	if first.costs.cover(q.request) {
 		wait = time.Until(q.ready)
 	}
+	wait = max(wait, time.Until(q.again))
 	return context.WithoutCancel(first.ctx), first.costs, times, wait
 }
 
 // mostTimes is how many requests of these costs one call may ask for: as many as can be granted
-// at once. Where a grant may have a delay it is one, because the delay of each must be known.
+// at once. Where a grant may have a delay or a lease it is one, because each has its own.
 func (l *Limiter) mostTimes(c costs) int64 {
 	most := int64(MaxUnits)
 	for i, limit := range l.limits {
-		if limit.lends() {
+		if limit.lends() || limit.algorithm == AlgorithmConcurrency {
 			return 1
 		}
 		if n := c.of(i); n > 0 {
@@ -246,31 +274,49 @@ func (l *Limiter) mostTimes(c costs) int64 {
 // ask asks the store for the first waiters, and ends the wait of those that are granted.
 func (q *queue) ask(ctx context.Context, c costs, times int64) {
 	l := q.limiter
-	call := newCall(l.limits)
-	call.fill(q.key, c, "")
+	call, lease := newCall(l.limits), ""
+	if l.holds() {
+		lease = NewLeaseID()
+	}
+	call.fill(q.key, c, lease)
+	sent := time.Now()
 	granted, err := l.store.Decide(ctx, call.claims, times, call.decisions)
 	if err != nil {
 		q.fail(err)
 		return
 	}
-	if unused := granted - q.answered(call, c, granted); unused > 0 { // of callers that have gone
-		l.reservation(call, c.times(unused)).Cancel(ctx)
+	if unused := granted - q.answered(call, c, granted, sent); unused > 0 { // of callers that have gone
+		l.reservation(call, c.times(unused), sent).Cancel(ctx)
 	}
 }
 
-// fail ends all waits with the store's error: a call for each would only repeat it, after
-// however long the store takes to fail.
+// fail leaves the callers waiting for a while if the store may answer again. Then it ends all waits
+// with the store's error: a call for each would only repeat it.
 func (q *queue) fail(err error) {
 	q.limiter.waiters.mu.Lock()
 	defer q.limiter.waiters.mu.Unlock()
+	if q.failed.IsZero() {
+		q.failed, q.pause = time.Now(), 0
+	}
+	if errors.Is(err, ErrUnavailable) && time.Since(q.failed) < failing {
+		q.back()
+		return
+	}
+	q.failed, q.again, q.pause = time.Time{}, time.Time{}, 0
 	for w := q.first(); w != nil; w = q.first() {
 		q.end(w, outcome{err: err})
 	}
 }
 
+// back puts the next call off for longer than the last one, and at another moment than other processes.
+func (q *queue) back() {
+	q.pause = min(max(2*q.pause, firstPause), lastPause)
+	q.again = time.Now().Add(q.pause/2 + rand.N(q.pause/2))
+}
+
 // answered ends the wait of up to granted waiters, and of those that are now known to wait in
 // vain. It returns how many were granted.
-func (q *queue) answered(call *call, c costs, granted int64) (ended int64) {
+func (q *queue) answered(call *call, c costs, granted int64, sent time.Time) (ended int64) {
 	var answer Answer
 	call.answer(&answer)
 	q.limiter.waiters.mu.Lock()
@@ -279,12 +325,15 @@ func (q *queue) answered(call *call, c costs, granted int64) (ended int64) {
 		answer.RetryAfter = time.Millisecond // no correct store does this; do not spin on one that does
 	}
 	unknown := q.ready.IsZero()
+	if q.failed = (time.Time{}); granted > 0 {
+		q.pause = 0
+	}
 	q.predict(&answer, c)
 	first := q.firstOf(c)
 	for ; ended < granted && first != nil; first = q.firstOf(c) {
 		var end outcome
-		if answer.Delay > 0 {
-			end.reservation = q.limiter.reservation(call, c)
+		if answer.Delay > 0 || q.limiter.holds() {
+			end.reservation = q.limiter.reservation(call, c, sent)
 		}
 		q.end(first, end)
 		ended++
@@ -306,9 +355,13 @@ func (q *queue) firstOf(c costs) *waiter {
 
 // predict notes the store's answer to a request of costs c.
 func (q *queue) predict(answer *Answer, c costs) {
-	q.answer, q.request, q.ready = *answer, c, time.Time{}
-	if answer.RetryAfter != Never {
-		q.ready = time.Now().Add(answer.RetryAfter)
+	q.answer, q.request, q.ready, q.again = *answer, c, time.Time{}, time.Time{}
+	switch {
+	case answer.RetryAfter == Never:
+	case answer.RetryAfter > 0 && answer.Limit.algorithm == AlgorithmConcurrency:
+		q.back()
+	default:
+		q.ready, q.pause = time.Now().Add(answer.RetryAfter), 0
 	}
 }
 

@@ -26,14 +26,15 @@ import (
 type Transport struct {
 	// Base sends the requests; nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Limiter is the client's own; nil is none. It must not have concurrency limits.
+	// Limiter is the client's own; nil is none. A unit of a concurrency limit is held until the
+	// response's body is closed.
 	Limiter *weir.Limiter
 	// Key is the limiter's key of a request; nil is its host. A request without a key is not
 	// sent.
 	Key Key
 	// MaxWait caps the wait for a host; 0 is 30 seconds. After it the request is sent even if
-	// the host requested more: no server stops a client for good. It does not cap the limiter: a
-	// request that would wait longer for a unit fails at once.
+	// the host requested more: no server stops a client for good. A request that waits longer for
+	// a unit of the limiter fails, at once if that is known.
 	MaxWait time.Duration
 	// Retries is the maximum of repetitions of a request that is answered 429 or 503: after the
 	// requested wait, or after a second, then two, four, …. A request is not repeated if its body
@@ -48,13 +49,20 @@ type Transport struct {
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	sent := request
 	for attempt := 0; ; attempt++ {
-		if err := t.await(sent); err != nil {
+		release, err := t.await(sent)
+		if err != nil {
 			closeBody(sent)
 			return nil, err
 		}
 		response, err := t.base().RoundTrip(sent)
 		if err != nil {
+			if release != nil {
+				release()
+			}
 			return nil, err
+		}
+		if release != nil {
+			response.Body = heldUntilClosed(response.Body, release)
 		}
 		wait := advice(response, time.Now())
 		t.hosts.Block(request.URL.Host, min(wait, t.maxWait()))
@@ -98,22 +106,60 @@ func (t *Transport) maxWait() time.Duration {
 	return t.MaxWait
 }
 
-// await waits for the host first, so that no unit of the limiter is wasted.
-func (t *Transport) await(request *http.Request) error {
+// await waits for the host first, so that no unit of the limiter is wasted. release ends the request's units;
+// nil: none are held.
+func (t *Transport) await(request *http.Request) (release func(), err error) {
 	ctx, host := request.Context(), request.URL.Host
 	if err := t.awaitHost(ctx, host); err != nil || t.Limiter == nil {
-		return err
+		return nil, err
 	}
 	key, err := t.key(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := pace.Take(ctx, t.Limiter, key, t.maxWait()); errors.Is(err, weir.ErrTooLong) {
-		return fmt.Errorf("httplimit: %w", err)
+	if holds(t.Limiter.Limits()) {
+		release, err = pace.Hold(ctx, t.Limiter, key, t.maxWait())
+	} else {
+		err = pace.Take(ctx, t.Limiter, key, t.maxWait())
+	}
+	if errors.Is(err, weir.ErrTooLong) {
+		return nil, fmt.Errorf("httplimit: %w", err)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
-	return t.awaitHost(ctx, host) // another response may have requested a wait meanwhile
+	if err := t.awaitHost(ctx, host); err != nil { // another response may have requested a wait meanwhile
+		if release != nil {
+			release()
+		}
+		return nil, err
+	}
+	return release, nil
+}
+
+// heldBody is a body that releases the units of its request when it is closed.
+type heldBody struct {
+	io.ReadCloser
+	release func()
+}
+
+// Close implements io.Closer.
+func (b *heldBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
+// A heldStream is the body of a response 101, to which the client writes.
+type heldStream struct {
+	*heldBody
+	io.Writer
+}
+
+func heldUntilClosed(body io.ReadCloser, release func()) io.ReadCloser {
+	held := &heldBody{body, release}
+	if stream, ok := body.(io.Writer); ok {
+		return &heldStream{held, stream}
+	}
+	return held
 }
 
 func (t *Transport) key(request *http.Request) (string, error) {

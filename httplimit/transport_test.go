@@ -278,3 +278,54 @@ func TestTransportReadsMiddlewareFields(t *testing.T) {
 		t.Errorf("%d were refused: RateLimit says r=0 before that", refused.Load())
 	}
 }
+
+// The slots of a concurrency limit are held until the bodies are closed: a crawler may send as much as it likes, two at a
+// time. A request that fails, or is repeated, leaves none.
+func TestTransportHoldsASlotUntilTheBodyIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(memstore.New(), "partner", weir.PerMinute(600),
+			weir.Concurrency{Limit: 2, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int64
+		transport := &httplimit.Transport{Limiter: limiter, Retries: 1, MaxWait: 10 * time.Second,
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				status := http.StatusOK
+				switch n := calls.Add(1); {
+				case r.URL.Path == "/broken":
+					return nil, errors.New("broken")
+				case r.URL.Path == "/again" && n == 1:
+					status = http.StatusTooManyRequests
+				}
+				return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("page")), Request: r}, nil
+			})}
+		get := func(path string) (*http.Response, error) {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://partner.example"+path, nil)
+			return transport.RoundTrip(r)
+		}
+		first, err := get("/again")
+		if err != nil || calls.Load() != 2 {
+			t.Fatal(calls.Load(), err)
+		}
+		if _, err := get("/broken"); err == nil {
+			t.Fatal("a request failed without an error")
+		}
+		if _, err := get("/"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if _, err := get("/"); !errors.Is(err, weir.ErrTooLong) || time.Since(begun) != 10*time.Second {
+			t.Errorf("a third beside two open bodies: %v after %v", err, time.Since(begun))
+		}
+		time.AfterFunc(time.Second, func() { first.Body.Close() })
+		begun = time.Now()
+		if _, err := get("/"); err != nil || time.Since(begun) != time.Second {
+			t.Errorf("after one was closed: %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -91,6 +91,26 @@ func Fits(ctx context.Context, wait time.Duration) bool {
 	return !ok || time.Until(deadline) > wait
 }
 
+// Hold waits until the client's own limiter, which has a concurrency limit, grants a unit, for at most the given time.
+// The unit is held until release is called.
+func Hold(ctx context.Context, limiter *weir.Limiter, key string, most time.Duration) (release func(), err error) {
+	bounded, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	lease, err := limiter.AcquireWait(bounded, key)
+	switch {
+	case err == nil:
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return nil, fmt.Errorf("the maximum wait is %v: %w", most, errors.Join(weir.ErrTooLong, err))
+	default:
+		return nil, err
+	}
+	stop := lease.KeepAlive(ctx, nil)
+	return sync.OnceFunc(func() {
+		stop()
+		_ = lease.Release(context.WithoutCancel(ctx)) // the store repeats it
+	}), nil
+}
+
 // Take waits until the client's own limiter grants a unit, for at most the given time.
 func Take(ctx context.Context, limiter *weir.Limiter, key string, most time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, most)
