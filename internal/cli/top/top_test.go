@@ -115,7 +115,7 @@ func (s *shown) order() (names string) {
 
 func TestOverviewFitsIn80Columns(t *testing.T) {
 	got := show(t, overview(), 80, 24).lines()
-	to := noon.Add(4 * time.Minute).Local().Format(time.TimeOnly)
+	to := noon.Add(4 * time.Minute).UTC().Format(zulu)
 	want := []string{
 		"weir  http://h  1 node                                         last 1h  " + to,
 		"1.5/s   refused 33.3%   denied 0.0%   p99 412µs   store p99 900µs",
@@ -228,7 +228,7 @@ func TestProblemsAreShown(t *testing.T) {
 	s.take(&answer{question: s.question, err: errors.New("not responding")})
 	got := s.lines()
 	want := []string{"! reading failed; shown is the last report: not responding",
-		"! login refuses 34 %, since " + noon.Local().Format(time.TimeOnly), "! and 3 more", ""}
+		"! login refuses 34 %, since " + noon.UTC().Format(zulu), "! and 3 more", ""}
 	for i, line := range want {
 		if got[2+i] != line {
 			t.Errorf("line %d is %q, want %q", 2+i, got[2+i], line)
