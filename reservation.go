@@ -207,6 +207,7 @@ func (r *Reservation) differences(actual costs) (more, less []reserved) {
 		if u.Lease != "" {
 			continue
 		}
+		u.Settle = u.Cost > 0 // or there is no charge that was to be corrected
 		if u.Cost = actual.of(i) - u.Cost; u.Cost > 0 {
 			more = append(more, u)
 		} else if u.Cost < 0 {

@@ -54,6 +54,10 @@ type Claim struct {
 	// not release a lease tries again in the background.
 	OwnLease bool
 
+	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. It drops nothing
+	// that the numbers under which the key was charged last would still count, if they are other ones than Limit's.
+	Settle bool
+
 	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until
 	// takenAt + Delay the grant waits for its turn, and later grants may wait behind it: a bucket
 	// then gives back the units less those charged after it, because each of those already waits

@@ -102,6 +102,7 @@ func (g *Gate) settle(ctx context.Context, c *Charged, units int64) error {
 // change is the claim to charge if units are missing for this cost, or to refund if missing is negative.
 func (c *Charged) change(units int64) (claim weir.Claim, missing int64) {
 	claim, missing = c.Claim, units-c.Claim.Cost
+	claim.Settle = c.Claim.Cost > 0 // or there is no charge that was to be corrected
 	claim.Cost = max(missing, -missing)
 	return claim, missing
 }

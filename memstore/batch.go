@@ -57,6 +57,7 @@ func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted 
 		return 0, 0, err
 	}
 	n := len(t.claims)
+	t.back(times)
 	granted = t.fit(times)
 	for range granted {
 		if err := t.charge(1); err != nil {

@@ -207,6 +207,7 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 		t.decide(decisions)
 		return weir.ErrLeaseGone
 	}
+	t.back(1)
 	if err := t.charge(1); err != nil {
 		return err
 	}
@@ -224,7 +225,11 @@ func (s *Store) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Inst
 	t.startRefund(s, claims, int64(takenAt))
 	defer t.unlock()
 	t.lockShards()
-	ok := t.allHeld() && t.refund(int64(takenAt))
+	ok := t.allHeld()
+	if ok {
+		t.back(1)
+		ok = t.refund(int64(takenAt))
+	}
 	t.decide(decisions)
 	if !ok {
 		return weir.ErrLeaseGone

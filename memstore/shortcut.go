@@ -97,7 +97,7 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
 func (s *Store) takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
-	if word&locked != 0 {
+	if word&locked != 0 || ahead(own.limit, state{a: word >> 1, b: part}, now) {
 		return false, false
 	}
 	before := state{a: word >> 1, b: part}
@@ -156,10 +156,12 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big := own.large
 	big.mu.Lock()
-	if newest(own.limit, state{large: big}) > now {
+	state := state{large: big}
+	if newest(own.limit, state) > now {
 		now = s.now()
 	}
-	if ok = e.word.Load() == 0 && e.owner.Load() == own && !(s.tight() && !s.spare(big.growth(own.limit, now))); ok {
+	ok = e.word.Load() == 0 && e.owner.Load() == own && !ahead(own.limit, state, now)
+	if ok = ok && !(s.tight() && !s.spare(big.growth(own.limit, now))); ok {
 		if granted = big.take(own.limit, cost, now, d, true); granted {
 			s.measure(own)
 		}

@@ -34,6 +34,33 @@ type large struct {
 
 func isLarge(l *weir.Limit) bool { return l.Algorithm() >= weir.AlgorithmSlidingLog }
 
+// ahead reports whether a clock that was wrong wrote the state.
+func ahead(l *weir.Limit, s state, now int64) bool {
+	switch l.Algorithm() {
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		return window.Ahead(l, s.window(), now)
+	case weir.AlgorithmSlidingLog:
+		return s.large.log.Ahead(l, now)
+	case weir.AlgorithmSlidingCounter:
+		return s.large.counter.Ahead(l, now)
+	}
+	return false
+}
+
+// back is the state after a clock that was wrong. It changes a large state in place.
+func back(l *weir.Limit, s state, now int64) state {
+	switch l.Algorithm() {
+	case weir.AlgorithmSlidingLog:
+		s.large.log.Back(l, now)
+	case weir.AlgorithmSlidingCounter:
+		s.large.counter.Back(l, now)
+	default:
+		w := window.Back(l, s.window(), now)
+		return state{a: w.Start, b: w.Count}
+	}
+	return s
+}
+
 // adopt reads a state under the claim's numbers. A large one is copied where it changes:
 // only a decision that charges may write it.
 func adopt(from, to *weir.Limit, s state, now int64) state {
@@ -48,11 +75,25 @@ func adopt(from, to *weir.Limit, s state, now int64) state {
 		w := window.Adopt(from, to, s.window())
 		return state{a: w.Start, b: w.Count, until: w.Until}
 	case weir.AlgorithmSlidingCounter:
-		if from.Slice() != to.Slice() || from.Slices() != to.Slices() {
-			return state{large: &large{counter: *slidingcounter.Convert(&s.large.counter, from.Slice(), to)}}
-		}
+		return adopted(s, s.large.counter.Adopt(from, to, now))
 	}
 	return s
+}
+
+// adopted is the state of a counter, which is another one if its slices were converted.
+func adopted(s state, counter *slidingcounter.State) state {
+	if counter == &s.large.counter {
+		return s
+	}
+	return state{large: &large{counter: *counter}}
+}
+
+// adoptCharged is adopt for a charge.
+func adoptCharged(from, to *weir.Limit, s state, now int64) state {
+	if from.Algorithm() == weir.AlgorithmSlidingCounter {
+		return adopted(s, s.large.counter.AdoptCharged(from, to, now))
+	}
+	return adopt(from, to, s, now)
 }
 
 // fit is how many of times requests of the claim the state grants.
@@ -123,23 +164,44 @@ func charge(c *weir.Claim, s state, n, now int64) state {
 	return s
 }
 
-// refund gives the claim's cost back. ok is false for a lease that was gone.
-func refund(c *weir.Claim, s state, takenAt, now int64) (after state, ok bool) {
-	switch c.Limit.Algorithm() {
-	case weir.AlgorithmTokenBucket:
-		b := bucket.Cancel(c.Limit, bucket.State{At: s.a, Part: s.b}, c.Cost, algorithm.Due(c, takenAt), now)
-		return state{a: b.At, b: b.Part}, true
+// settle is charge for units that correct an earlier charge. It returns the limit in whose form the state is: other,
+// whose numbers wrote it, if they count longer.
+func settle(c *weir.Claim, other *weir.Limit, s state, now int64) (state, *weir.Limit) {
+	l := c.Limit
+	switch l.Algorithm() {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
-		w := window.Refund(c.Limit, s.window(), c.Cost, takenAt, now)
-		return state{a: w.Start, b: w.Count, until: w.Until}, true
-	case weir.AlgorithmSlidingLog:
-		s.large.log.Refund(c.Limit, c.Cost, takenAt, now)
-	case weir.AlgorithmSlidingCounter:
-		s.large.counter.Refund(c.Limit, c.Cost, takenAt, now)
-	case weir.AlgorithmConcurrency:
-		return s, s.large.leases.Release(c.Lease, now)
+		w, others := window.Settle(l, other, s.window(), c.Cost, now)
+		if others {
+			l = other
+		}
+		return state{a: w.Start, b: w.Count}, l
+	case weir.AlgorithmSlidingLog, weir.AlgorithmSlidingCounter:
+		if other.Period() > l.Period() {
+			l = other
+		}
 	}
-	return s, true
+	return charge(&weir.Claim{Limit: l, Lease: c.Lease, Cost: c.Cost}, adoptCharged(other, l, s, now), c.Cost, now), l
+}
+
+// refund gives the claim's cost back to a state that other's numbers wrote, and returns the limit in whose form the
+// state is. It drops nothing that they count. ok is false for a lease that was gone.
+func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (after state, l *weir.Limit, ok bool) {
+	l = c.Limit
+	switch l.Algorithm() {
+	case weir.AlgorithmTokenBucket:
+		s = adopt(other, l, s, now)
+		b := bucket.Cancel(l, bucket.State{At: s.a, Part: s.b}, c.Cost, algorithm.Due(c, takenAt), now)
+		return state{a: b.At, b: b.Part}, l, true
+	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+		s.b = window.Refund(l, window.Adopt(other, l, s.window()), c.Cost, takenAt, now).Count
+	case weir.AlgorithmSlidingLog:
+		s.large.log.Refund(l, other, c.Cost, takenAt, now)
+	case weir.AlgorithmSlidingCounter:
+		s.large.counter.Refund(l, other, c.Cost, takenAt, now)
+	case weir.AlgorithmConcurrency:
+		return s, l, s.large.leases.Release(c.Lease, now)
+	}
+	return s, other, true
 }
 
 // decide fills in the Decision of the state for a next request of the claim's cost.

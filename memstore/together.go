@@ -71,7 +71,7 @@ func (t *together) find(claims []weir.Claim) bool {
 		t.count = i + 1
 		h.seq, h.word, h.part = h.entry.seq.Load(), h.entry.word.Load(), h.entry.part.Load()
 		h.owner = h.entry.owner.Load()
-		if h.word&locked != 0 || !h.readable(c) {
+		if h.word&locked != 0 || !h.readable(c) || ahead(c.Limit, stateOf(h.word, h.part, h.owner.large), t.now) {
 			return false
 		}
 	}

@@ -125,6 +125,7 @@ func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error)
 	if err := t.lock(); err != nil {
 		return 0, err
 	}
+	t.back(times)
 	granted := t.fit(times)
 	if granted > 0 {
 		if err := t.charge(granted); err != nil {
@@ -141,7 +142,7 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 	for read < len(t.claims) && t.read(read) {
 		read++
 	}
-	if ok = read == len(t.claims); ok {
+	if ok = read == len(t.claims) && !t.ahead(times); ok {
 		granted = t.fit(times)
 		if ok = granted == 0 || !t.changes(); ok {
 			t.decide(decisions)
@@ -248,7 +249,7 @@ func (t *transaction) makeRoom(i int) error {
 	return nil
 }
 
-// load reads the state of a locked entry under the numbers of the claim.
+// load reads the state of a locked entry, under the numbers that wrote it.
 func (t *transaction) load(i int) {
 	p := t.place(i)
 	p.limit = t.claims[i].Limit
@@ -259,7 +260,7 @@ func (t *transaction) load(i int) {
 		p.state = state{large: t.store.empty}
 		return
 	}
-	p.state = adopt(p.entry.owner.Load().limit, t.claims[i].Limit, p.entry.read(), t.now)
+	p.state, p.limit = p.entry.read(), p.entry.owner.Load().limit
 }
 
 // unlock ends what lock began, also where that failed.
@@ -275,6 +276,38 @@ func (t *transaction) unlock() {
 	}
 	for rest := t.shards; rest != 0; rest &= rest - 1 {
 		t.store.shards[bits.TrailingZeros64(rest)].mu.Unlock()
+	}
+}
+
+// ahead reports whether a clock that was wrong wrote the state of a claim that asks for units.
+func (t *transaction) ahead(times int64) bool {
+	for i := range t.claims {
+		if c := &t.claims[i]; times > 0 && c.Cost > 0 && ahead(c.Limit, t.view(i), t.now) {
+			return true
+		}
+	}
+	return false
+}
+
+// back brings such states back: also a refusal does, or it would last for as long as the clock was ahead.
+func (t *transaction) back(times int64) {
+	for i := range t.claims {
+		c, p := &t.claims[i], t.place(t.root(i))
+		if times > 0 && c.Cost > 0 && ahead(c.Limit, t.view(i), t.now) {
+			after, limit := back(c.Limit, t.view(i), t.now), c.Limit
+			if limit.Algorithm() == weir.AlgorithmSlidingLog { // nothing is converted, and nothing charged
+				limit = p.limit
+			}
+			t.write(p, limit, after)
+			t.entered(p)
+		}
+	}
+}
+
+// entered notes that a key may expire sooner than before.
+func (t *transaction) entered(p *place) {
+	if !p.shared {
+		t.store.shard(p.id.hash).entered(p.entry, t.now)
 	}
 }
 
@@ -339,7 +372,15 @@ func (t *transaction) charge(times int64) error {
 			t.insert(p, c.Limit)
 		}
 		units := min(c.Cost*times, weir.MaxUnits)
-		t.write(p, c.Limit, charge(c, t.view(i), units, t.now))
+		switch {
+		case p.limit == c.Limit:
+			t.write(p, c.Limit, charge(c, p.state, units, t.now))
+		case c.Settle:
+			after, limit := settle(c, p.limit, p.state, t.now)
+			t.write(p, limit, after)
+		default:
+			t.write(p, c.Limit, charge(c, adoptCharged(p.limit, c.Limit, p.state, t.now), units, t.now))
+		}
 		if p.shared {
 			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now, units)
 		}
@@ -386,11 +427,9 @@ func (t *transaction) spendLeases() {
 			continue
 		}
 		p := t.place(t.root(i))
-		after, _ := refund(c, t.view(i), 0, t.now)
-		t.write(p, c.Limit, after)
-		if !p.shared {
-			t.store.shard(p.id.hash).entered(p.entry, t.now)
-		}
+		after, limit, _ := refund(c, p.limit, p.state, 0, t.now)
+		t.write(p, limit, after)
+		t.entered(p)
 	}
 }
 
@@ -406,16 +445,13 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 		case c.Cost == 0 && c.Lease == "":
 			continue
 		}
-		before := t.view(i)
-		after, held := refund(c, before, takenAt, t.now)
+		after, limit, held := refund(c, p.limit, p.state, takenAt, t.now)
 		ok = ok && held
-		if !isLarge(c.Limit) && after == before {
+		if !isLarge(c.Limit) && after == adopt(p.limit, limit, p.state, t.now) {
 			continue // not even its limit is written: what others' numbers say stands
 		}
-		t.write(p, c.Limit, after)
-		if !p.shared {
-			t.store.shard(p.id.hash).entered(p.entry, t.now)
-		}
+		t.write(p, limit, after)
+		t.entered(p)
 	}
 	return ok
 }

@@ -190,7 +190,7 @@ func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err er
 	if err := a.checkBatch(chunk, driven); err != nil {
 		return nil, err
 	}
-	now, rest := a.reply[0].Int, a.reply[1:]
+	now, rest := a.time(0, driven), a.reply[1:]
 	again = chunk[:0]
 	for i := range chunk {
 		e, c := chunk[i], callOf(chunk[i].Request)
@@ -222,6 +222,7 @@ func (a *arguments) checkBatch(chunk []entry, driven bool) error {
 	if len(a.reply) == 0 {
 		return redisconn.Malformed("it is empty")
 	}
+	a.hideTime(0, driven)
 	if err := integers(a.reply[:1]); err != nil {
 		return err
 	}

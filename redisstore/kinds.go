@@ -42,6 +42,7 @@ type arguments struct {
 	times int64
 	units bool         // the ladder of a refund has rungs of units: some of them may stay charged
 	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
+	sent  int64        // the time that a driven store sent
 
 	text []byte
 	ends []int // of the words in text

@@ -32,7 +32,8 @@ import (
 type twin struct {
 	args  []string
 	reply []string
-	// steps are read, fit, charge, cancel, refund, restore and after (see assemble), batch and shared.
+	// steps are read, fit, must, back, drop, settle, charge, cancel, keep, refund, restore and after (see assemble),
+	// batch and shared.
 	steps map[string]string
 }
 
@@ -92,6 +93,7 @@ const (
 	opTake    op = 't' // one request
 	opTimes   op = 'n' // ARGV[1] requests
 	opCharge  op = 'c'
+	opSettle  op = 'd' // a charge that corrects an earlier one
 	opRefund  op = 'r' // of a grant at ARGV[1]
 	opCancel  op = 'x' // of a grant at ARGV[1] that may not have acted: ARGV[2], see cancelArgs
 	opRestore op = 'e' // of leases: they expire at ARGV[1]
@@ -190,7 +192,7 @@ func (s *scripts) args(kinds []*kind) (n int) {
 
 // assemble joins the steps of the claims: all are read before one is written, because Redis does not roll back.
 func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
-	var before, change, after strings.Builder
+	var before, back, change, after strings.Builder
 	var reply []string
 	if c.crowded = len(kinds) > roomFor; c.crowded {
 		before.WriteString("local own = {}\n")
@@ -204,12 +206,16 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 			unpacked := "local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n"
 			change.WriteString(c.text(unpacked + cancel))
 		}
-		step := t.steps[heads[o].change]
+		step := ""
+		for _, name := range heads[o].change {
+			step += t.steps[name]
+		}
 		if heads[o].fits {
+			back.WriteString(c.text(t.steps["back"]))
 			before.WriteString(c.text(t.steps["fit"]))
 		} else if must := t.steps["must"]; must != "" && o != opRestore {
 			before.WriteString(c.text(must))
-			if o == opCharge { // a lease on which the charge depends is released
+			if o == opCharge || o == opSettle { // a lease on which the charge depends is released
 				step = "if renew_ == '1' then\n" + t.steps["refund"] + "else\n" + step + "end\n"
 			}
 		}
@@ -220,25 +226,39 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		}
 		c.first += len(t.args)
 	}
-	return before.String() + "if granted > 0 then\n" + change.String() + "end\n" +
+	writes := "if granted > 0 then\n" + change.String() + "end\n"
+	if back.Len() > 0 && o != opTake { // a peek writes nothing
+		before := before.String()
+		return "local asked = granted > 0\n" + before + "if asked then\n" + back.String() + "end\n" + writes +
+			after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
+	}
+	return before.String() + back.String() + writes +
 		after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
 }
 
-// heads are the beginnings of scripts, the step that changes state, and the beginnings of
+// heads are the beginnings of scripts, the steps that change state, and the beginnings of
 // replies: one element less where one bit is the grant.
 var heads = map[op]struct {
-	text, change, reply string
-	args                int  // of ARGV, the first ones, that are the operation's own
-	fits                bool // it grants what fits
+	text   string
+	change []string
+	reply  string
+	args   int  // of ARGV, the first ones, that are the operation's own
+	fits   bool // it grants what fits
 }{
-	opTake:    {"local granted = 1\n", "charge", "2 * now + granted", 0, true},
-	opTimes:   {"local granted = tonumber(ARGV[1])\n", "charge", "granted, now", 1, true},
-	opCharge:  {"local granted = 1\n", "charge", "granted, now", 0, false},
-	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", "refund", "granted, now", 1, false},
-	opCancel:  {"local granted, taken, cancels = 1, tonumber(ARGV[1]), ARGV[2]\n", "refund", "granted, now", 2, false},
-	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", "restore", "granted, now", 1, false},
-	opBatch:   {"", "charge", "granted", 0, true},
+	opTake:    {"local granted = 1\n", takes, "2 * now + granted", 0, true},
+	opTimes:   {"local granted = tonumber(ARGV[1])\n", takes, "granted, now", 1, true},
+	opCharge:  {"local granted = 1\n", []string{"back", "drop", "charge"}, "granted, now", 0, false},
+	opSettle:  {"local granted = 1\n", []string{"back", "keep", "settle", "charge"}, "granted, now", 0, false},
+	opRefund:  {"local granted, taken = 1, tonumber(ARGV[1])\n", refunds, "granted, now", 1, false},
+	opCancel:  {"local granted, taken, cancels = 1, tonumber(ARGV[1]), ARGV[2]\n", refunds, "granted, now", 2, false},
+	opRestore: {"local granted, taken = 1, tonumber(ARGV[1])\n", []string{"restore"}, "granted, now", 1, false},
+	opBatch:   {"", takes, "granted", 0, true},
 }
+
+var (
+	takes   = []string{"drop", "charge"} // step back stands before: a refusal makes it too
+	refunds = []string{"back", "keep", "refund"}
+)
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.
 func (s *scripts) clock(last string) string {

@@ -97,7 +97,7 @@ func (s *Store) Decide(
 // decide decides one request, in one call unless its keys lie in several slots.
 func (s *Store) decide(ctx context.Context, c *call) (int64, error) {
 	c.op = opTimes
-	if c.times == 1 {
+	if c.times == 1 && (s.config.clock == nil || s.clock() < 1<<52) { // opTake replies twice the time
 		c.op = opTake
 	}
 	if !s.oneSlot(c.claims) {
@@ -112,7 +112,14 @@ func (s *Store) Charge(ctx context.Context, claims []weir.Claim, decisions []wei
 	if err := s.check(claims, 1, decisions); err != nil {
 		return err
 	}
-	return s.runSlots(ctx, &call{op: opCharge, claims: claims, times: 1, decisions: decisions})
+	return s.runSlots(ctx, &call{op: chargeOp(claims), claims: claims, times: 1, decisions: decisions})
+}
+
+func chargeOp(claims []weir.Claim) op {
+	if slices.ContainsFunc(claims, func(c weir.Claim) bool { return c.Settle }) {
+		return opSettle
+	}
+	return opCharge
 }
 
 // Refund implements weir.Store.
@@ -236,7 +243,7 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 		return 0, explain(err, c.claims)
 	}
 	a.reply = reply
-	return c.read(a.kinds, reply, s.config.clock != nil)
+	return c.read(a, s.config.clock != nil)
 }
 
 // prepare fills in the keys and arguments of a script.
@@ -264,23 +271,41 @@ func (s *Store) prepare(a *arguments, c *call) {
 // addClock adds the time of a driven store.
 func (s *Store) addClock(a *arguments) {
 	if s.config.clock != nil {
-		a.add(s.clock())
+		a.sent = s.clock()
+		a.add(a.sent)
 	}
 }
 
+// hideTime takes the time out of a driven store's reply: it may be one that no double holds.
+func (a *arguments) hideTime(place int, driven bool) {
+	if driven && place < len(a.reply) && !a.reply[place].IsText {
+		a.reply[place].Int = 0
+	}
+}
+
+// time is the time of a reply, or that which a driven store sent.
+func (a *arguments) time(place int, driven bool) int64 {
+	if driven {
+		return a.sent
+	}
+	return a.reply[place].Int
+}
+
 // read decodes the reply. driven says that the time is a test's.
-func (c *call) read(kinds []*kind, reply []redisconn.Value, driven bool) (now int64, err error) {
+func (c *call) read(a *arguments, driven bool) (now int64, err error) {
+	kinds, reply := a.kinds, a.reply
+	a.hideTime(1, driven && c.op != opTake)
 	if err := c.check(kinds, reply); err != nil {
 		return 0, err
 	}
 	if isCode(reply) {
 		c.granted = reply[0].Int
-		return reply[1].Int, nil
+		return a.time(1, driven), nil
 	}
 	if c.op == opTake {
 		c.granted, c.at, reply = reply[0].Int&1, reply[0].Int>>1, reply[1:]
 	} else {
-		c.granted, c.at, reply = reply[0].Int, reply[1].Int, reply[2:]
+		c.granted, c.at, reply = reply[0].Int, a.time(1, driven), reply[2:]
 	}
 	if err := c.inRange(driven); err != nil {
 		return 0, err
@@ -325,7 +350,7 @@ func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a charge or refund of which a lease was not held.
 func (c *call) gone() error {
-	if c.op == opCharge && c.granted == 0 || (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
+	if (c.op == opCharge || c.op == opSettle) && c.granted == 0 || (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
 		return weir.ErrLeaseGone
 	}
 	return nil

@@ -24,6 +24,19 @@ func numbersChange(t *testing.T, s Subject) {
 			rapid.Check(t, func(t *rapid.T) { exactAfterwards(t, b, drawn.Draw(t, "change")) })
 		})
 	}
+	for _, kind := range longerKinds {
+		t.Run("settling forgets nothing/"+kind, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { settlingForgetsNothing(t, b, changes(kind, kind).Draw(t, "change")) })
+		})
+		t.Run("side by side, other numbers/"+kind, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { sideBySide(t, b, changes(kind, kind).Draw(t, "change")) })
+		})
+	}
+	t.Run("counters by turns stay at the clock", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			byTurns(t, b, changes("sliding counter", "sliding counter").Draw(t, "change"))
+		})
+	})
 	t.Run("side by side, one shape", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) { sideBySide(t, b, sameShape().Draw(t, "change")) })
 	})
@@ -33,6 +46,9 @@ func numbersChange(t *testing.T, s Subject) {
 		})
 	})
 }
+
+// longerKinds are the kinds of which some numbers count longer than others.
+var longerKinds = []string{"fixed window first", "fixed window epoch", "sliding log", "sliding counter"}
 
 // families are the changes within one algorithm.
 var families = [][2]string{
@@ -114,6 +130,63 @@ func exactAfterwards(t TB, b *fixture, c change) {
 	s := step{op: "take", move: "stay", times: 1, costs: []int64{min(c.cost, to.Most())}, lease: len(c.steps)}
 	if o := a.do(t, &s); o.granted == 0 {
 		a.waitFor(t, s, o.decisions)
+	}
+}
+
+// settlingForgetsNothing: what was charged under a shorter window is settled or given back when the key was charged
+// under a longer one. That one gains the units that are given back, and no others.
+func settlingForgetsNothing(t TB, b *fixture, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	if from.Period() > to.Period() {
+		from, to = to, from
+	}
+	a, last := b.changing(&c, from), c.steps[len(c.steps)-1]
+	for i := range c.steps[:len(c.steps)-1] {
+		s := c.steps[i]
+		if s.op == "refund" {
+			s.op = "take"
+		}
+		a.claims[0].Limit = from
+		if i%2 == 1 {
+			a.claims[0].Limit = to
+		}
+		a.note(&s, a.do(t, &s))
+	}
+	a.claims[0].Limit = to
+	if granted, _ := b.decide(t, 1, weir.Claim{Key: a.claims[0].Key, Limit: to, Cost: 1}); granted == 0 {
+		return
+	}
+	a.move(&last)
+	last.move, last.renew, last.peer = "stay", true, false
+	if last.op != "refund" {
+		last.op = "charge"
+	}
+	before := a.peek(t, a.claims)[0]
+	a.claims[0].Limit = from
+	a.do(t, &last)
+	a.claims[0].Limit = to
+	gained := a.peek(t, a.claims)[0].Remaining - before.Remaining
+	if most := last.costs[0]; gained > most || gained > 0 && last.op == "charge" {
+		t.Fatalf("%s, after one of %s %ss %d at %d: %d more remain", to, from, last.op, most, before.At, gained)
+	}
+}
+
+// byTurns: nodes with either numbers charge by turns, while the clock goes on a little. Neither has a state that stands
+// more than a slice of the longer kind ahead of the clock: it is fresh again a window and two slices after the last charge.
+func byTurns(t TB, b *fixture, c change) {
+	t.Helper()
+	from, to := c.limitsOf()
+	a := b.changing(&c, from)
+	for i := range 2 * len(c.steps) {
+		b.clock.set(b.clock.now.Load() + int64(c.steps[i/2].lease))
+		for _, l := range []*weir.Limit{from, to} {
+			_, d := b.decide(t, 1, weir.Claim{Key: a.claims[0].Key, Limit: l, Cost: 1})
+			most := l.Period() + l.Slice() + max(from.Slice(), to.Slice())
+			if got := d[0].ResetAfter.Microseconds(); got > most {
+				t.Fatalf("%s beside %s, after %d charges: reset after %d µs, at most %d", from, to, 2*i, got, most)
+			}
+		}
 	}
 }
 

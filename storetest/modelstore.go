@@ -42,6 +42,8 @@ func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
 	if held, ok := w.(*model.Leases); ok && (c.Renew || held.Find(c.Lease, now) != nil) {
 		return held.Find(c.Lease, now) != nil
 	}
+	w = w.Clone()
+	w.Back(c.Limit, now)
 	return w.Fits(c.Limit, c.Cost*n, now)
 }
 
@@ -69,6 +71,8 @@ func (m *modelStore) charge(c *weir.Claim, n, now int64) {
 	switch {
 	case isHeld && n > 0:
 		held.Take(c.Limit, c.Lease, c.Cost, now)
+	case !isHeld && c.Cost*n > 0 && c.Settle:
+		m.written(c, now).Settle(c.Limit, c.Cost*n, now)
 	case !isHeld && c.Cost*n > 0:
 		m.written(c, now).Charge(c.Limit, c.Cost*n, now)
 	}
@@ -100,9 +104,19 @@ func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64,
 		return 0, weir.ErrClosed
 	}
 	now := int64(m.clock())
+	m.back(claims, times, now)
 	granted := m.take(claims, times, now)
 	m.describe(claims, now, decisions)
 	return granted, nil
+}
+
+// back brings states of a clock that was ahead back, before an operation that may write.
+func (m *modelStore) back(claims []weir.Claim, times, now int64) {
+	for i := range claims {
+		if c := &claims[i]; c.Cost > 0 && times > 0 {
+			m.keyModel(c).Back(c.Limit, now)
+		}
+	}
 }
 
 // take charges as many of times requests as fit.
@@ -132,6 +146,7 @@ func (m *modelStore) batched(r *weir.Request) {
 		return
 	}
 	now, n := int64(m.clock()), len(r.Claims)
+	m.back(r.Claims, r.Times, now)
 	if r.Decisions == nil {
 		r.Granted = m.take(r.Claims, r.Times, now)
 		return
@@ -165,6 +180,9 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 	}
 	now := int64(m.clock())
 	err := m.conditions(claims, now)
+	if err == nil {
+		m.back(claims, 1, now)
+	}
 	for i := range claims {
 		if err == nil && !m.release(&claims[i], now) {
 			m.charge(&claims[i], 1, now)
@@ -207,6 +225,7 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 		m.describe(claims, now, decisions)
 		return err
 	}
+	m.back(claims, 1, now)
 	for i := range claims {
 		c := &claims[i]
 		held, isHeld := m.keyModel(c).(*model.Leases)

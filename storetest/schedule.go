@@ -28,10 +28,10 @@ type step struct {
 	times int64
 	costs []int64 // one a claim
 	lease int     // the number of the lease; of a refund: how many takes ago
-	renew bool
-	peer  bool  // through the other handle
-	quiet bool  // without decisions
-	wait  int64 // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
+	renew bool    // of a charge: it settles an earlier one
+	peer  bool    // through the other handle
+	quiet bool    // without decisions
+	wait  int64   // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
 }
 
 // GoString is printed by rapid for a schedule that failed.
@@ -304,6 +304,7 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 	claims := slices.Clone(a.claims)
 	for i := range claims {
 		claims[i].Cost = s.costs[i]
+		claims[i].Settle = s.op == "charge" && s.renew
 		if claims[i].Limit.Algorithm() == weir.AlgorithmConcurrency {
 			claims[i].Lease = fmt.Sprint("lease-", s.lease)
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")

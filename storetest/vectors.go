@@ -20,8 +20,8 @@ import (
 //go:embed testdata/*.jsonl
 var given embed.FS
 
-// Vectors plays the traces of exact answers, core and concurrency, and those of the directory in
-// WEIR_VECTORS, if it is set.
+// Vectors plays the traces of exact answers, core, ahead (a clock that was ahead for a while) and concurrency, and
+// those of the directory in WEIR_VECTORS, if it is set.
 func Vectors(t *testing.T, s Subject) {
 	files, err := fs.Sub(given, "testdata")
 	if err != nil {
@@ -48,14 +48,15 @@ func vectorsIn(t *testing.T, s Subject, files fs.FS) {
 	}
 }
 
-// loadVectors reads all core*.jsonl and concurrency*.jsonl; none is an error.
+// loadVectors reads all core*.jsonl, ahead*.jsonl and concurrency*.jsonl; none is an error.
 func loadVectors(files fs.FS) (names []string, traces [][]trace, err error) {
-	core, _ := fs.Glob(files, "core*.jsonl")
-	concurrency, _ := fs.Glob(files, "concurrency*.jsonl")
-	names = append(core, concurrency...)
+	for _, pattern := range []string{"core*.jsonl", "ahead*.jsonl", "concurrency*.jsonl"} {
+		found, _ := fs.Glob(files, pattern)
+		names = append(names, found...)
+	}
 	if len(names) == 0 {
-		return nil, nil, errors.New(
-			"no core*.jsonl or concurrency*.jsonl to play: point WEIR_VECTORS at a directory that has some")
+		return nil, nil, errors.New("no core*.jsonl, ahead*.jsonl or concurrency*.jsonl to play: " +
+			"point WEIR_VECTORS at a directory that has some")
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)

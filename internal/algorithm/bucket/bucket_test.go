@@ -22,6 +22,7 @@ type twin struct {
 func (b *twin) Available(now int64) int64 { return bucket.Available(b.limit, b.state, now) }
 func (b *twin) Charge(n, now int64)       { b.state = bucket.Charge(b.limit, b.state, n, now) }
 func (b *twin) Refund(n, _, now int64)    { b.state = bucket.Refund(b.limit, b.state, n, now) }
+func (b *twin) Back(int64)                {}
 func (b *twin) Cancel(n, due, now int64)  { b.state = bucket.Cancel(b.limit, b.state, n, due, now) }
 func (b *twin) Decision(cost, now int64) weir.Decision {
 	return bucket.Decision(b.limit, b.state, cost, now)

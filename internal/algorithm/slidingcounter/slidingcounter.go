@@ -2,6 +2,8 @@
 package slidingcounter
 
 import (
+	"math"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -13,7 +15,17 @@ type State struct {
 	counts []int64 // a ring, of which the newest slice is at head
 	head   int
 	total  int64 // the sum of counts
+	read   reading
 }
+
+// reading says how a state was converted that is read under other numbers.
+type reading uint8
+
+const (
+	asWritten reading = iota
+	converted
+	convertedAhead // of a state that was Ahead
+)
 
 // New is a state of the given counts, that of slice newest last.
 func New(newest int64, counts []int64) *State {
@@ -38,9 +50,40 @@ func (s *State) Counts() (newest int64, counts []int64) {
 
 // Available is the capacity less the estimate, or −1 if the estimate exceeds the capacity.
 func (s *State) Available(l *weir.Limit, now int64) int64 {
+	if s.Ahead(l, now) {
+		return s.broughtBack(l, now).Available(l, now)
+	}
 	slice, elapsed := s.clock(l, now)
 	oldest := s.count(slice - l.Slices())
 	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
+}
+
+// Ahead reports whether the newest slice is so far in the future that a clock which was wrong charged it.
+func (s *State) Ahead(l *weir.Limit, now int64) bool {
+	if s.read != asWritten {
+		return s.read == convertedAhead
+	}
+	return s.ahead(l, l, now)
+}
+
+// ahead is Ahead for a state in the slices of another limit.
+func (s *State) ahead(other, l *weir.Limit, now int64) bool {
+	start := s.newest * other.Slice()
+	return s.total > 0 && start > now && start > floorDiv(now, l.Tick())*l.Tick()+l.Period()
+}
+
+// Back moves the slices by as much as takes the newest to that of now, if it is Ahead.
+func (s *State) Back(l *weir.Limit, now int64) {
+	if s.Ahead(l, now) {
+		s.newest, s.read = floorDiv(now, l.Slice()), asWritten
+	}
+}
+
+// broughtBack reads the state as after Back.
+func (s *State) broughtBack(l *weir.Limit, now int64) *State {
+	moved := *s
+	moved.Back(l, now)
+	return &moved
 }
 
 // Charge counts n units in the slice that now lies in.
@@ -55,11 +98,11 @@ func (s *State) Charge(l *weir.Limit, n, now int64) {
 	s.total += n
 }
 
-// Refund takes up to n units from the slice that holds takenAt, if it still counts.
-func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
-	slice, _ := s.clock(l, now)
-	taken := floorDiv(takenAt, l.Slice())
-	if taken < slice-l.Slices() || taken > s.newest || s.counts == nil || s.count(taken) == 0 {
+// Refund takes up to n units from the slice that holds takenAt, if it still counts. It changes nothing else: counts
+// under the numbers of another limit stay in its slices.
+func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
+	taken := floorDiv(takenAt, other.Slice())
+	if s.count(taken) == 0 || same(l, other) && taken < s.slice(l, now)-l.Slices() {
 		return
 	}
 	back := min(n, s.count(taken))
@@ -76,6 +119,10 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 
 // Describe is Decision for a known number of available units: a charge of n leaves n less.
 func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
+	if s.Ahead(l, now) {
+		s.broughtBack(l, now).Describe(l, available, cost, now, d)
+		return
+	}
 	d.Remaining, d.At = max(0, available), weir.Instant(now)
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	if last, used := s.lastUsed(); used {
@@ -89,34 +136,46 @@ func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Deci
 	}
 }
 
-// Adopt reads a state that was written under the numbers of another limit. A slice's
-// units are counted in the new slice that holds its end: as late as they can have been.
-func (s *State) Adopt(from, to *weir.Limit) {
-	if s.counts == nil || from.Slice() == to.Slice() && from.Slices() == to.Slices() {
-		return
+// Adopt is the state, which was written under the numbers of another limit, under those of to. A reading does not
+// depend on the clock, because each must give the same until the state is written: now only tells whether the state is
+// Ahead. So the newest slice is placed by its end. That may lie ahead; then the clock reads as that slice. The other slices are placed behind it by the least
+// possible age of their units.
+func (s *State) Adopt(from, to *weir.Limit, now int64) *State {
+	adopted := s.adopt(from, to, math.MaxInt64)
+	if adopted != s && s.ahead(from, to, now) {
+		adopted.read = convertedAhead
+	} else if adopted != s {
+		adopted.read = converted
 	}
-	*s = *Convert(s, from.Slice(), to)
+	return adopted
 }
 
-// Convert is s, whose slices are width µs long, in the slices of another limit. It does not
-// depend on the clock, because each reading must give the same until the state is written.
-// So the newest slice is placed by its end. That may lie ahead; then the clock reads as that
-// slice. The other slices are placed behind it by the least possible age of their units.
-func Convert(s *State, width int64, to *weir.Limit) *State {
-	converted := new(State)
-	newest := floorDiv((s.newest+1)*width-1, to.Slice())
+// AdoptCharged is Adopt for a charge at now. The newest slice is that of now at the latest, if the clock did not step
+// back: if each of two limits placed it at the end of the other's slice, it would run away from the clock where both
+// charge by turns.
+func (s *State) AdoptCharged(from, to *weir.Limit, now int64) *State { return s.adopt(from, to, now) }
+
+// same reports whether two limits have the same slices.
+func same(a, b *weir.Limit) bool { return a.Slice() == b.Slice() && a.Slices() == b.Slices() }
+
+func (s *State) adopt(from, to *weir.Limit, now int64) *State {
+	if s.counts == nil || same(from, to) {
+		return s
+	}
+	other, width := new(State), from.Slice()
+	newest := floorDiv(min((s.newest+1)*width-1, max(now, s.newest*width)), to.Slice())
 	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
 		if s.count(i) > 0 {
 			slice := newest - max(0, s.newest-1-i)*width/to.Slice()
-			converted.advance(to, slice)
-			*converted.at(slice) += s.count(i)
-			converted.total += s.count(i)
+			other.advance(to, slice)
+			*other.at(slice) += s.count(i)
+			other.total += s.count(i)
 		}
 	}
-	if converted.total > 0 {
-		converted.advance(to, newest)
+	if other.total > 0 {
+		other.advance(to, newest)
 	}
-	return converted
+	return other
 }
 
 // Bytes is about the memory of the counts.
@@ -135,6 +194,11 @@ func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 
 // Newest is the start of the newest slice.
 func (s *State) Newest(l *weir.Limit) int64 { return s.newest * l.Slice() }
+
+func (s *State) slice(l *weir.Limit, now int64) int64 {
+	slice, _ := s.clock(l, now)
+	return slice
+}
 
 // inTicks is a time in ticks of the limit, mostly microseconds.
 func inTicks(l *weir.Limit, us int64) int64 {

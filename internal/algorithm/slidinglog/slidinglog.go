@@ -34,6 +34,26 @@ func (s *State) Charge(l *weir.Limit, n, now int64) {
 	s.charge(n, s.clock(now), used, dead)
 }
 
+// Ahead reports whether the newest charge is so far in the future that a clock which was wrong recorded it.
+func (s *State) Ahead(l *weir.Limit, now int64) bool {
+	return s.count > 0 && s.newest().At > now+l.Period()
+}
+
+// Back moves all charges by as much as takes the newest to now, if it is Ahead.
+func (s *State) Back(l *weir.Limit, now int64) {
+	for ahead, i := s.ahead(l, now), 0; ahead > 0 && i < s.count; i++ {
+		s.at(i).At -= ahead
+	}
+}
+
+// ahead is by how much Back moves.
+func (s *State) ahead(l *weir.Limit, now int64) int64 {
+	if s.Ahead(l, now) {
+		return s.newest().At - now
+	}
+	return 0
+}
+
 func (s *State) charge(n, now, used int64, dead int) {
 	s.drop(dead)
 	s.units = used
@@ -49,11 +69,14 @@ func (s *State) charge(n, now, used int64, dead int) {
 	s.push(Entry{At: now, Units: n})
 }
 
-// Refund takes up to n units from the entry of takenAt and drops the entries that no later
-// window contains, even if there is nothing to take.
-func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
+// Refund takes up to n units from the entry of takenAt. It drops only the entries that neither limit counts in a later
+// window: other is the one under which the log was charged last.
+func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
 	if n == 0 {
 		return
+	}
+	if other.Period() > l.Period() {
+		l = other
 	}
 	used, dead := s.used(l, now)
 	s.drop(dead)
@@ -73,7 +96,7 @@ func (s *State) Refund(l *weir.Limit, n, takenAt, now int64) {
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	used, dead := s.used(l, now)
-	summary := s.summary(l, cost, used, dead)
+	summary := s.summary(l, cost, now, used, dead)
 	return summary.Decision(l, cost, now)
 }
 
@@ -85,21 +108,22 @@ func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decisio
 		s.charge(cost, s.clock(now), used, dead)
 		used, dead = used+cost, 0
 	}
-	summary := s.summary(l, cost, used, dead)
+	summary := s.summary(l, cost, now, used, dead)
 	summary.Describe(l, cost, now, d)
 	return granted
 }
 
-func (s *State) summary(l *weir.Limit, cost, used int64, dead int) (summary Summary) {
+func (s *State) summary(l *weir.Limit, cost, now, used int64, dead int) (summary Summary) {
 	summary.Used = used
+	ahead := s.ahead(l, now)
 	if s.count > dead {
-		summary.Newest = s.newest().At
+		summary.Newest = s.newest().At - ahead
 	}
 	if cost <= l.Capacity() {
 		excess := used + cost - l.Capacity()
 		for i := dead; excess > 0; i++ {
 			excess -= s.at(i).Units
-			summary.Frees = s.at(i).At
+			summary.Frees = s.at(i).At - ahead
 		}
 	}
 	return summary

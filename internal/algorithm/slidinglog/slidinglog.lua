@@ -6,10 +6,10 @@
 --   entries  oldest first, one for each instant: the instant (µs), or 'u' instant units where units
 --            is not 1. 64 are a block, 32 blocks a group; behind a full group stand the units of
 --            its blocks
---   head     'l' used first open cut
+--   head     'l' used first open cut window
 -- in numbers of 8 bytes. Entries are counted from 0. The first `first` of them are dropped, and the
 -- first `cut` of those taken out of the list; used is the units of the others, and open those of
--- the last block. With the sums no operation reads more than some blocks, however long the log is.
+-- the last block; window (µs) is that of the last charge. A head without it, of an earlier weir, has 0. With the sums no operation reads more than some blocks, however long the log is.
 -- A refund leaves an entry without units: to take it out of the middle would move all that follow.
 -- The newest has units.
 
@@ -25,8 +25,8 @@ end
 local function log_element(at, units)
   return units == 1 and at or 'u' .. log_pack('<i8i8', at, units)
 end
-local function log_head(used, first, open, cut)
-  return 'l' .. log_pack('<i8i8i8i8', used, first, open, cut)
+local function log_head(used, first, open, cut, window)
+  return 'l' .. log_pack('<i8i8i8i8i8', used, first, open, cut, window)
 end
 -- log_at is the index of entry i in the list; log_newest is the newest entry of a list with
 -- length elements between sums and head.
@@ -122,9 +122,32 @@ local function log_skip(key, cut, i, horizon)
     size = size == 4 and 16 or 64
   end
 end
+-- log_since is the units later than horizon and the first of their entries, or -1.
+local function log_since(key, cut, first, used, newest, horizon)
+  if newest <= horizon then return 0, -1 end
+  local i, units = log_skip(key, cut, first, horizon)
+  if i then return used - units, i end
+end
+-- log_back moves all entries back by a time. It turns the whole list, so that each keeps its place.
+local function log_back(key, cut, time)
+  local length, at = redis.call('LLEN', key), 0
+  while at < length do
+    local page = redis.call('LRANGE', key, 0, math.min(1023, length - 1 - at))
+    for j = 1, #page do
+      local place = at + j - 2 + cut
+      if at + j > 1 and at + j < length and place % 2049 ~= 2048 then
+        local instant, units = log_entry(page[j])
+        page[j] = log_element(instant - time, units)
+      end
+    end
+    redis.call('LTRIM', key, #page, -1)
+    redis.call('RPUSH', key, unpack(page))
+    at = at + #page
+  end
+end
 -- log_trim takes dropped entries out of the list, 8,192 at most: half of a short one, or 256. It
 -- then writes head.
-local function log_trim(key, used, first, open, cut, length)
+local function log_trim(key, used, first, open, cut, length, window)
   local gone = math.min(first - cut, 8192)
   if gone < 8 or gone < 256 and 2 * gone < length then return first, open, cut end
   local sums, newest = redis.call('LINDEX', key, 0), log_newest(cut, length)
@@ -137,15 +160,15 @@ local function log_trim(key, used, first, open, cut, length)
     sums, first, cut = sums:sub(1 + 8 * groups), first - 2048 * groups, cut - 2048 * groups
   end
   redis.call('LSET', key, 0, sums)
-  redis.call('LSET', key, -1, log_head(used, first, open, cut))
+  redis.call('LSET', key, -1, log_head(used, first, open, cut, window))
   return first, open, cut
 end
 -- log_push adds an entry. The units of a full block go to the sums when the next begins, and those
 -- of the blocks of a full group behind it.
-local function log_push(key, instant, n, used, first, open, cut)
+local function log_push(key, instant, n, used, first, open, cut, window)
   local element = log_element(instant, n)
   redis.call('LSET', key, -1, element)
-  local length = redis.call('RPUSH', key, log_head(used, first, open + n, cut)) - 2
+  local length = redis.call('RPUSH', key, log_head(used, first, open + n, cut, window)) - 2
   local newest = log_newest(cut, length)
   if newest % 64 == 0 then
     local sums = redis.call('LINDEX', key, 0) .. log_pack('<i8', open)
@@ -159,9 +182,9 @@ local function log_push(key, instant, n, used, first, open, cut)
     end
     open = 0
     redis.call('LSET', key, 0, sums)
-    redis.call('LSET', key, -1, log_head(used, first, n, cut))
+    redis.call('LSET', key, -1, log_head(used, first, n, cut, window))
   end
-  return log_trim(key, used, first, open + n, cut, length)
+  return log_trim(key, used, first, open + n, cut, length, window)
 end
 -- log_less takes units from a full block, and its group.
 local function log_less(key, cut, newest, block, back)
@@ -176,7 +199,7 @@ local function log_less(key, cut, newest, block, back)
   redis.call('LSET', key, 0, log_with(sums, i, log_number_at(sums, i) - back))
 end
 -- log_pop takes out the newest entry and those before it that have no units.
-local function log_pop(key, used, first, open, cut, newest)
+local function log_pop(key, used, first, open, cut, newest, window)
   local sums, groups = redis.call('LINDEX', key, 0), log_floor(newest / 2048)
   local blocks, block, left, last, instant = sums:sub(1 + 8 * groups), log_floor(newest / 64), open, newest - 1, nil
   while not instant do
@@ -196,7 +219,7 @@ local function log_pop(key, used, first, open, cut, newest)
   end
   redis.call('LTRIM', key, 0, log_at(cut, last))
   redis.call('LSET', key, 0, sums:sub(1, 8 * log_floor(block / 32)) .. blocks:sub(1, 8 * (block % 32)))
-  local length = redis.call('RPUSH', key, log_head(used, first, left, cut)) - 2
+  local length = redis.call('RPUSH', key, log_head(used, first, left, cut, window)) - 2
   return instant, left, length
 end
 -- log_place is the entry of an instant, and its units.
@@ -213,24 +236,22 @@ local function log_place(key, first, cut, newest, instant)
   end
 end
 ---- read
--- used_ is the units in the window that ends now; first_ is −1 if it holds no entry.
+-- used_ is the units in the window that ends now, and first_ its first entry, -1 if it holds none. kept_ and from_ are
+-- those that a write keeps: as stored at first. ahead_ is set if a clock that was wrong wrote the newest.
 local used_, first_, open_, cut_, newest_, last_, head_ = 0, 0, 0, 0, nil, 0, nil
+local kept_, from_, window_, ahead_ = 0, 0, 0, 0
 do
   local tail = redis.call('LRANGE', key_, -2, -1)
   if tail[1] then
     head_ = tail[2]
-    if not head_ or #head_ ~= 33 or head_:byte() ~= 108 then FOREIGN end
-    used_, first_, open_, cut_ = struct.unpack('<i8i8i8i8', head_, 2)
+    if head_ and #head_ == 33 then head_ = head_ .. ('\0'):rep(8) end
+    if not head_ or #head_ ~= 41 or head_:byte() ~= 108 then FOREIGN end
+    kept_, from_, open_, cut_, window_ = struct.unpack('<i8i8i8i8i8', head_, 2)
     newest_, last_ = log_entry(tail[1])
     if not newest_ then FOREIGN end
-    local horizon = math.max(now, newest_) - period_
-    if newest_ <= horizon then
-      used_, first_ = 0, -1
-    else
-      local i, units = log_skip(key_, cut_, first_, horizon)
-      if not i then FOREIGN end
-      used_, first_ = used_ - units, i
-    end
+    used_, first_ = log_since(key_, cut_, from_, kept_, newest_, math.max(now, newest_) - period_)
+    if not used_ then FOREIGN end
+    if newest_ > now + period_ then ahead_ = newest_ - now end
   end
 end
 ---- fit
@@ -240,38 +261,53 @@ do
     granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
   end
 end
+---- back
+if ahead_ > 0 and cost_ ~= '0' then
+  log_back(key_, cut_, ahead_)
+  redis.call('PEXPIREAT', key_, 2 * math.ceil((now + period_) / 2000) + 1)
+  newest_, ahead_ = now, 0
+end
+---- drop
+kept_, from_, window_ = used_, first_, period_ + 0
+---- keep
+-- What is no charge of its own drops only what its window and that of the last charge do not count.
+if window_ <= period_ + 0 then
+  kept_, from_ = used_, first_
+else
+  kept_, from_ = log_since(key_, cut_, from_, kept_, newest_, math.max(now, newest_) - window_)
+end
 ---- charge
 do
-  local n = math.min(granted * cost_, 4503599627370496 - used_)
+  local n = math.min(granted * cost_, 4503599627370496 - kept_)
   if n > 0 then
-    local at = math.max(now, newest_ or now)
-    used_ = used_ + n
-    if not newest_ or first_ < 0 then
+    local at, window = math.max(now, newest_ or now), math.max(window_, period_)
+    kept_ = kept_ + n
+    if not newest_ or from_ < 0 then
       if newest_ then redis.call('DEL', key_) end
-      first_, open_, cut_ = 0, n, 0
-      redis.call('RPUSH', key_, '', log_element(at, n), log_head(n, 0, n, 0))
+      from_, open_, cut_ = 0, n, 0
+      redis.call('RPUSH', key_, '', log_element(at, n), log_head(n, 0, n, 0, window))
     elseif at == newest_ then
       open_ = open_ + n
       redis.call('LSET', key_, -2, log_element(at, last_ + n))
-      redis.call('LSET', key_, -1, log_head(used_, first_, open_, cut_))
+      redis.call('LSET', key_, -1, log_head(kept_, from_, open_, cut_, window))
     else
-      first_, open_, cut_ = log_push(key_, at, n, used_, first_, open_, cut_)
+      from_, open_, cut_ = log_push(key_, at, n, kept_, from_, open_, cut_, window)
     end
-    redis.call('PEXPIREAT', key_, 2 * math.ceil((at + period_) / 2000) + 1)
-    newest_ = at
+    redis.call('PEXPIREAT', key_, 2 * math.ceil((at + window) / 2000) + 1)
+    newest_, used_, first_ = at, kept_, from_
+    if window_ > period_ + 0 then used_, first_ = log_since(key_, cut_, from_, kept_, at, at - period_) end
   end
 end
 ---- refund
--- Entries that no later window contains are dropped, even if there is nothing to give back.
 if cost_ ~= '0' and newest_ then
   local length = redis.call('LLEN', key_) - 2
   local newest, i, units = log_newest(cut_, length), nil, 0
-  if first_ >= 0 then i, units = log_place(key_, first_, cut_, newest, taken) end
+  if from_ >= 0 then i, units = log_place(key_, from_, cut_, newest, taken) end
   local back = i and math.min(cost_, units) or 0
-  used_ = used_ - back
-  if used_ == 0 then
+  kept_ = kept_ - back
+  if kept_ == 0 then
     redis.call('DEL', key_)
-    newest_ = nil
+    newest_, used_ = nil, 0
   else
     if back > 0 and math.floor(i / 64) == math.floor(newest / 64) then
       open_ = open_ - back
@@ -279,15 +315,19 @@ if cost_ ~= '0' and newest_ then
       log_less(key_, cut_, newest, math.floor(i / 64), back)
     end
     if back > 0 and back == units and i == newest then
-      newest_, open_, length = log_pop(key_, used_, first_, open_, cut_, newest)
-      redis.call('PEXPIREAT', key_, 2 * math.ceil((newest_ + period_) / 2000) + 1)
+      newest_, open_, length = log_pop(key_, kept_, from_, open_, cut_, newest, window_)
+      redis.call('PEXPIREAT', key_, 2 * math.ceil((newest_ + math.max(window_, period_)) / 2000) + 1)
     elseif back > 0 then
       redis.call('LSET', key_, log_at(cut_, i), log_element(taken, units - back))
     end
-    local head = log_head(used_, first_, open_, cut_)
+    local head = log_head(kept_, from_, open_, cut_, window_)
     if head ~= head_ then
       redis.call('LSET', key_, -1, head)
-      first_, open_, cut_ = log_trim(key_, used_, first_, open_, cut_, length)
+      from_, open_, cut_ = log_trim(key_, kept_, from_, open_, cut_, length, window_)
+    end
+    used_, first_ = kept_, from_
+    if window_ > period_ + 0 then
+      used_, first_ = log_since(key_, cut_, from_, kept_, newest_, math.max(now, newest_) - period_)
     end
   end
 end
@@ -300,4 +340,5 @@ if excess_ > 0 and cost_ + 0 <= limit_ + 0 then
   if not wait_ then FOREIGN end
 end
 if used_ == 0 then newest_ = 0 end
+if ahead_ > 0 then newest_, wait_ = newest_ - ahead_, wait_ - ahead_ end
 ---- reply used_ newest_ wait_

@@ -19,7 +19,8 @@ type twin struct {
 
 func (s *twin) Available(now int64) int64    { return s.state.Available(s.limit, now) }
 func (s *twin) Charge(n, now int64)          { s.state.Charge(s.limit, n, now) }
-func (s *twin) Refund(n, takenAt, now int64) { s.state.Refund(s.limit, n, takenAt, now) }
+func (s *twin) Refund(n, takenAt, now int64) { s.state.Refund(s.limit, s.limit, n, takenAt, now) }
+func (s *twin) Back(now int64)               { s.state.Back(s.limit, now) }
 func (s *twin) Decision(cost, now int64) weir.Decision {
 	return s.state.Decision(s.limit, cost, now)
 }

@@ -125,8 +125,8 @@ func (t *player) step(words []string) (answer string, err error) {
 	switch op := s.word(); op {
 	case "take", "peek", "acquire", "renew":
 		answer = t.decide(op, s)
-	case "charge":
-		answer = t.charge(s)
+	case "charge", "settle":
+		answer = t.charge(op, s)
 	case "refund", "release":
 		answer = t.refund(op, s)
 	case "reset":
@@ -168,9 +168,10 @@ func (t *player) decide(op string, s *step) string {
 	return t.answer(said, decisions[0], err)
 }
 
-func (t *player) charge(s *step) string {
-	decisions := make([]weir.Decision, 1)
-	err := t.store.Charge(t.t.Context(), t.claim(s.number(), ""), decisions)
+func (t *player) charge(op string, s *step) string {
+	decisions, claims := make([]weir.Decision, 1), t.claim(s.number(), "")
+	claims[0].Settle = op == "settle"
+	err := t.store.Charge(t.t.Context(), claims, decisions)
 	return t.answer("", decisions[0], err)
 }
 

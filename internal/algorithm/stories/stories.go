@@ -14,6 +14,7 @@
 //	take N [times K]     ask for K requests of N units
 //	peek N               ask, and take nothing
 //	charge N             take N units without a decision
+//	settle N             the same, to correct an earlier charge
 //	refund N taken T     give back N units taken at T
 //	... delay D          of a grant with the delay D
 //	acquire ID N         hold N units as a lease

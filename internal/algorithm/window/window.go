@@ -21,6 +21,24 @@ func Available(l *weir.Limit, s State, now int64) int64 {
 	return max(-1, l.Capacity()-open(l, s, now).Count)
 }
 
+// Ahead reports whether the window starts so far in the future that a clock which was wrong opened it.
+func Ahead(l *weir.Limit, s State, now int64) bool {
+	return s.Start > now && s.Count > 0 && s.Start > furthest(l, now)
+}
+
+// furthest is the latest start of a window that a right clock can have opened.
+func furthest(l *weir.Limit, now int64) int64 {
+	if l.Algorithm() != weir.AlgorithmCalendar {
+		return now + l.Period()
+	}
+	return end(l, end(l, now))
+}
+
+// Back is the window of now with the count of one that is Ahead.
+func Back(l *weir.Limit, s State, now int64) State {
+	return State{Start: begin(l, now), Count: s.Count}
+}
+
 // Charge counts n units in the window that is open now.
 func Charge(l *weir.Limit, s State, n, now int64) State {
 	if n == 0 { // not even a new window: a clock that steps back is still in the old one
@@ -31,14 +49,25 @@ func Charge(l *weir.Limit, s State, n, now int64) State {
 	return s
 }
 
-// Refund takes n units from the count if takenAt lies in the window that is open now.
+// Settle is Charge, but a window that is open under the numbers of another limit stays as it is where those of l would
+// end its count sooner: that an earlier charge is corrected is no reason.
+func Settle(l, other *weir.Limit, s State, n, now int64) (_ State, others bool) {
+	own := Adopt(other, l, s)
+	charged, until := Charge(l, own, n, now), end(other, s.Start)
+	if s.Count == 0 || now >= until || open(l, own, now).Count > 0 && until < end(l, charged.Start) {
+		return charged, false
+	}
+	s.Count = algorithm.Add(s.Count, n)
+	return s, true
+}
+
+// Refund takes n units from the count if takenAt lies in the window that is open now. It changes nothing else.
 func Refund(l *weir.Limit, s State, n, takenAt, now int64) State {
 	w := open(l, s, now)
-	if w.Count == 0 || takenAt < w.Start || takenAt >= stop(l, w) {
-		return s
+	if w.Count > 0 && takenAt >= w.Start && takenAt < stop(l, w) {
+		s.Count = max(0, w.Count-n)
 	}
-	w.Count = max(0, w.Count-n)
-	return ours(l, w, now)
+	return s
 }
 
 // Decision describes the state for a next request of cost units.
@@ -113,8 +142,11 @@ func own(l *weir.Limit) bool {
 }
 
 // open is the state's window if it is open at now, else the empty window of now. A clock
-// before the start is in the window.
+// before the start is in the window, unless the window is Ahead.
 func open(l *weir.Limit, s State, now int64) State {
+	if Ahead(l, s, now) {
+		return Back(l, s, now)
+	}
 	if s.Count > 0 && now < stop(l, s) {
 		return s
 	}

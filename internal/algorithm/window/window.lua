@@ -10,8 +10,10 @@
 ---- args cost limit period grid
 ---- read
 -- from_ and to_ are the window that a charge is written to. The units charged already began to
--- count at start_; until_ is the instant at which they end, if that is not to_.
+-- count at start_; until_ is the instant at which they end, if that is not to_. kept_start_, kept_stop_ and
+-- kept_count_ are what is stored. ahead_ is set if a clock that was wrong opened the window.
 local from_, to_, raw_ = now, now + period_, redis.call('GET', key_)
+local latest_, ahead_, settled_ = to_, false, false
 if grid_ == 'epoch' then
   from_ = now - now % period_
   to_ = from_ + period_
@@ -19,14 +21,22 @@ elseif grid_ ~= 'first' then
   to_ = nil
   for i = 1, #grid_ - 8, 8 do
     local a, b = struct.unpack('<i8i8', grid_, i)
-    if now >= a and now < b then from_, to_ = a, b end
+    if now >= a and now < b then
+      from_, to_ = a, b
+      latest_ = i < #grid_ - 16 and struct.unpack('<i8', grid_, i + 16) or nil
+    end
   end
   if not to_ then return {-1, now} end -- the caller's clock is far off: it will send others
 end
 local start_, count_, until_ = from_, 0, 0
+local kept_start_, kept_stop_, kept_count_ = 0, 0, 0
 if raw_ then
   if #raw_ ~= 25 or raw_:byte() ~= 119 then FOREIGN end
   local start, stop, count = struct.unpack('<i8i8i8', raw_, 2)
+  if start > now and not latest_ then return {-1, now} end
+  ahead_ = start > now and start > latest_
+  if ahead_ then start, stop = from_, to_ end
+  kept_start_, kept_stop_, kept_count_ = start, stop, count
   local ends = start + period_
   if grid_ == 'first' then
     stop = ends
@@ -54,16 +64,27 @@ do
     granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
   end
 end
+---- back
+if ahead_ and cost_ ~= '0' then
+  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+end
+---- settle
+-- See Settle in window.go.
+if cost_ ~= '0' and kept_count_ > 0 and now < kept_stop_ and (count_ == 0 or kept_stop_ >= to_) then
+  kept_count_, settled_ = math.min(kept_count_ + cost_, 4503599627370496), true
+  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', kept_start_, kept_stop_, kept_count_), 'KEEPTTL')
+  if count_ > 0 then count_ = kept_count_ end
+end
 ---- charge
-if cost_ ~= '0' then
+if cost_ ~= '0' and not settled_ then
   start_, count_, until_ = from_, math.min(count_ + granted * cost_, 4503599627370496), 0
   redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
 end
 ---- refund
 if count_ > 0 and cost_ ~= '0' and taken >= start_ and taken < math.max(to_, until_) then
-  start_, count_, until_ = from_, math.max(0, count_ - cost_), 0
+  count_ = math.max(0, count_ - cost_)
   if count_ > 0 then
-    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', kept_start_, kept_stop_, count_), 'KEEPTTL')
   else
     redis.call('DEL', key_)
   end

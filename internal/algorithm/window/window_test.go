@@ -24,6 +24,11 @@ func (w *twin) Decision(cost, now int64) weir.Decision {
 	return window.Decision(w.limit, w.state, cost, now)
 }
 
+func (w *twin) Back(now int64) {
+	if window.Ahead(w.limit, w.state, now) {
+		w.state = window.Back(w.limit, w.state, now)
+	}
+}
 func (w *twin) Refund(n, takenAt, now int64) {
 	w.state = window.Refund(w.limit, w.state, n, takenAt, now)
 }

@@ -18,6 +18,7 @@ type Twin interface {
 	Available(now int64) int64
 	Charge(n, now int64)
 	Refund(n, takenAt, now int64)
+	Back(now int64) // before an operation that may write
 	Decision(cost, now int64) weir.Decision
 }
 
@@ -106,18 +107,25 @@ func (p *player) tick() int64 {
 		return rapid.Int64Range(span, 4*span).Draw(p.t, "idle")
 	case "back":
 		return -rapid.Int64Range(1, span).Draw(p.t, "back")
+	case "far back":
+		return -rapid.Int64Range(span, 4*span).Draw(p.t, "far back")
 	}
 	return 0
 }
 
 var ticks = []string{
 	"same", "same", "micro", "retry", "almost retry", "reset", "almost reset",
-	"forward", "forward", "forward", "idle", "back",
+	"forward", "forward", "forward", "idle", "back", "far back",
 }
 
 func (p *player) step() {
 	cost := p.cost()
-	switch rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "charge", "refund"}).Draw(p.t, "op") {
+	op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "charge", "refund"}).Draw(p.t, "op")
+	if op != "peek" && cost > 0 {
+		p.Twin.Back(p.now)
+		p.model.Back(p.Limit, p.now)
+	}
+	switch op {
 	case "take":
 		p.take(cost, rapid.SampledFrom([]int64{1, 1, 1, 2, 5, 17, 1 << 40}).Draw(p.t, "times"))
 	case "charge":
@@ -177,7 +185,9 @@ func (p *player) take(cost, times int64) {
 		times = min(times, weir.MaxUnits/cost)
 	}
 	granted := algorithm.Fit(p.Twin.Available(p.now), cost, times)
-	want := model.First(func(k int64) bool { return k >= times || !p.model.Fits(p.Limit, cost*(k+1), p.now) })
+	read := p.model.Clone()
+	read.Back(p.Limit, p.now)
+	want := model.First(func(k int64) bool { return k >= times || !read.Fits(p.Limit, cost*(k+1), p.now) })
 	if granted != want {
 		p.t.Fatalf("%s at %d: %d × %d units: granted %d, want %d", p.Limit, p.now, times, cost, granted, want)
 	}

@@ -26,6 +26,10 @@ type Model interface {
 	// Charge and refund take and give back n ≥ 1 units.
 	Charge(l *weir.Limit, n, now int64)
 	Refund(l *weir.Limit, n, taken, now int64)
+	// Settle is Charge that corrects an earlier charge: what longer numbers count stays.
+	Settle(l *weir.Limit, n, now int64)
+	// Back brings back the state of a clock that was ahead, before an operation that may write.
+	Back(l *weir.Limit, now int64)
 	Clone() Model
 	// Text is the same for equal states only.
 	Text() string
@@ -60,6 +64,8 @@ func New(l *weir.Limit) Model {
 // Describe finds a decision by the definitions of its fields: the most units that fit,
 // the first instant at which the cost fits, the first at which the state is fresh.
 func Describe(w Model, l *weir.Limit, cost, now int64) weir.Decision {
+	w = w.Clone()
+	w.Back(l, now)
 	d := weir.Decision{At: weir.Instant(now)}
 	if w.Fits(l, 0, now) {
 		d.Remaining = First(func(n int64) bool { return !w.Fits(l, n+1, now) })
@@ -155,6 +161,14 @@ func (b *Bucket) Refund(l *weir.Limit, n, _, now int64) {
 	}
 }
 
+func (b *Bucket) Back(*weir.Limit, int64) {}
+func (s *Steps) Back(*weir.Limit, int64)  {}
+func (s *Leases) Back(*weir.Limit, int64) {}
+
+func (b *Bucket) Settle(l *weir.Limit, n, now int64) { b.Charge(l, n, now) }
+func (s *Steps) Settle(l *weir.Limit, n, now int64)  { s.Charge(l, n, now) }
+func (s *Leases) Settle(*weir.Limit, int64, int64)   {}
+
 // Stepped is the bucket that steps with as much missing, rounded up.
 func (b *Bucket) Stepped(l *weir.Limit, now int64) Model {
 	return &Steps{Mark: now, Missing: First(func(n int64) bool { return !b.late(l, n, now) })}
@@ -214,14 +228,19 @@ func (s *Steps) Continuous(l *weir.Limit, now int64) Model {
 type Window struct{ Start, End, count int64 }
 
 func (w *Window) Used(l *weir.Limit, now int64) int64 {
-	end := w.End
-	if Own(l) {
-		end = w.Start + l.Period()
-	}
-	if now >= end {
+	if _, end := w.read(l); now >= end {
 		return 0
 	}
 	return w.count
+}
+
+// read is the window by a limit's numbers: on a grid its units count until both windows are over.
+func (w *Window) read(l *weir.Limit) (start, end int64) {
+	start, end = Period(l, w.Start)
+	if !Own(l) {
+		end = max(end, w.End)
+	}
+	return start, end
 }
 
 func (w *Window) Fits(l *weir.Limit, n, now int64) bool { return w.Used(l, now)+n <= l.Capacity() }
@@ -235,15 +254,38 @@ func (w *Window) Charge(l *weir.Limit, n, now int64) {
 	switch {
 	case used == 0:
 		start, end = Period(l, now)
-	case !Own(l) && (start != w.Start || end != w.End): // opened by other numbers
+	case !Own(l) && end < w.End: // opened by other numbers
 		start, end = Period(l, max(now, w.Start))
 	}
 	*w = Window{start, end, min(used+n, weir.MaxUnits)}
 }
 
+// Settle leaves a window of other numbers as it is where its count would end sooner.
+func (w *Window) Settle(l *weir.Limit, n, now int64) {
+	own := *w
+	own.Charge(l, n, now)
+	if w.count > 0 && now < w.End && (w.Used(l, now) == 0 || w.End >= own.End) {
+		w.count = min(w.count+n, weir.MaxUnits)
+		return
+	}
+	*w = own
+}
+
 func (w *Window) Refund(l *weir.Limit, n, taken, now int64) {
-	if w.Used(l, now) > 0 && w.Start <= taken && taken < w.End {
+	start, end := w.read(l)
+	if w.Used(l, now) > 0 && start <= taken && taken < end {
 		w.count = max(0, w.count-n)
+	}
+}
+
+func (w *Window) Back(l *weir.Limit, now int64) {
+	latest := now + l.Period()
+	if l.Algorithm() == weir.AlgorithmCalendar {
+		_, end := Period(l, now)
+		_, latest = Period(l, end)
+	}
+	if w.count > 0 && w.Start > latest {
+		w.Start, w.End = Period(l, now)
 	}
 }
 
@@ -275,8 +317,11 @@ func FloorDiv(a, b int64) int64 {
 // units is a charge at an instant.
 type Units struct{ At, N int64 }
 
-// slidingLog keeps all charges.
-type SlidingLog struct{ charges []Units }
+// slidingLog keeps all charges, and the window of the last one.
+type SlidingLog struct {
+	charges []Units
+	window  int64
+}
 
 // clock reads a clock before the newest charge as that instant.
 func (s *SlidingLog) clock(now int64) int64 {
@@ -298,21 +343,54 @@ func (s *SlidingLog) used(l *weir.Limit, now int64) (n int64) {
 
 func (s *SlidingLog) Fits(l *weir.Limit, n, now int64) bool { return s.used(l, now)+n <= l.Capacity() }
 func (s *SlidingLog) Fresh(l *weir.Limit, now int64) bool   { return s.used(l, now) == 0 }
-func (s *SlidingLog) Clone() Model                          { return &SlidingLog{slices.Clone(s.charges)} }
-func (s *SlidingLog) Text() string                          { return unitsText(s.charges) }
+func (s *SlidingLog) Clone() Model                          { return &SlidingLog{slices.Clone(s.charges), s.window} }
+func (s *SlidingLog) Text() string                          { return unitsText(s.charges) + texts(s.window) }
 
+// Charge keeps only the window of now: after it a clock that steps back does not see earlier charges.
 func (s *SlidingLog) Charge(l *weir.Limit, n, now int64) {
-	n = min(n, weir.MaxUnits-s.used(l, now))
+	s.window = 0
+	s.Settle(l, n, now)
+}
+
+// Settle keeps the longer of its own window and that of the last charge.
+func (s *SlidingLog) Settle(l *weir.Limit, n, now int64) {
+	s.window = max(s.window, l.Period())
+	s.keep(s.window, now)
+	n = min(n, weir.MaxUnits-sum(s.charges))
 	s.charges = append(s.charges, Units{s.clock(now), n})
 }
 
-// Refund writes the state, and a write keeps only the window of now: after it a clock that steps
-// back does not see earlier charges (trace-040 of the vectors).
-func (s *SlidingLog) Refund(l *weir.Limit, n, taken, now int64) {
-	horizon := s.clock(now) - l.Period()
+func (s *SlidingLog) keep(window, now int64) {
+	horizon := s.clock(now) - window
 	s.charges = slices.DeleteFunc(s.charges, func(c Units) bool { return c.At <= horizon })
+}
+
+func (s *SlidingLog) Back(l *weir.Limit, now int64) {
+	moveBack(s.charges, s.clock(now)-now, l.Period())
+}
+
+// moveBack moves charges of which the newest is ahead by more than a window.
+func moveBack(charges []Units, ahead, window int64) {
+	for i := range charges {
+		if ahead > window {
+			charges[i].At -= ahead
+		}
+	}
+}
+
+// Refund keeps the longer of its own window and that of the last charge: after it a clock that steps back does not see
+// earlier charges (trace-040 of the vectors).
+func (s *SlidingLog) Refund(l *weir.Limit, n, taken, now int64) {
+	s.keep(max(l.Period(), s.window), now)
 	takeBack(s.charges, n, func(at int64) bool { return at == taken })
 	s.charges = slices.DeleteFunc(s.charges, func(c Units) bool { return c.N == 0 })
+}
+
+func sum(charges []Units) (n int64) {
+	for _, c := range charges {
+		n += c.N
+	}
+	return n
 }
 
 // takeBack takes up to n units from those charged at an instant that the test names.
@@ -326,7 +404,34 @@ func takeBack(charges []Units, n int64, from func(at int64) bool) {
 }
 
 // slidingCounter keeps all charges, and counts them by slices.
-type SlidingCounter struct{ Charges []Units }
+type SlidingCounter struct {
+	Charges []Units
+	by      *weir.Limit // of the last charge; other slices are converted, unless it is nil
+}
+
+// in is the counter in the slices of a limit, for a charge at now, or for a reading, which has no now: the newest slice
+// is placed by its end, or in that of now, and the others behind it by their least age.
+func (s *SlidingCounter) in(l *weir.Limit, now int64) *SlidingCounter {
+	if s.by == nil || s.by.Slice() == l.Slice() && s.by.Slices() == l.Slices() {
+		return s
+	}
+	newest, _ := s.clock(s.by, math.MinInt64/2)
+	width, converted := s.by.Slice(), &SlidingCounter{by: l}
+	last := FloorDiv(min((newest+1)*width-1, max(now, newest*width)), l.Slice())
+	for _, c := range s.Charges {
+		age := newest - FloorDiv(c.At, width)
+		into := last - max(0, age-1)*width/l.Slice()
+		if age <= s.by.Slices() && into >= last-l.Slices() {
+			converted.Charges = append(converted.Charges, Units{into * l.Slice(), c.N})
+		}
+	}
+	if sum(converted.Charges) == 0 {
+		converted.Charges = nil
+	}
+	return converted
+}
+
+const reading = math.MaxInt64
 
 // clock is the slice that now lies in and the ticks of it that have passed.
 func (s *SlidingCounter) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
@@ -350,6 +455,7 @@ func (s *SlidingCounter) sum(l *weir.Limit, from, to int64) (n int64) {
 
 // Fits: full + fading × (S − e)/S + n ≤ L, multiplied by S in ticks.
 func (s *SlidingCounter) Fits(l *weir.Limit, n, now int64) bool {
+	s = s.in(l, reading)
 	slice, elapsed := s.clock(l, now)
 	ticks := l.Slice() / l.Tick()
 	full, fading := s.sum(l, slice-l.Slices()+1, slice), s.sum(l, slice-l.Slices(), slice-l.Slices())
@@ -358,22 +464,51 @@ func (s *SlidingCounter) Fits(l *weir.Limit, n, now int64) bool {
 }
 
 func (s *SlidingCounter) Fresh(l *weir.Limit, now int64) bool {
+	s = s.in(l, reading)
 	slice, _ := s.clock(l, now)
 	return s.sum(l, slice-l.Slices(), slice) == 0
 }
 
-func (s *SlidingCounter) Clone() Model { return &SlidingCounter{slices.Clone(s.Charges)} }
+func (s *SlidingCounter) Clone() Model { return &SlidingCounter{slices.Clone(s.Charges), s.by} }
 func (s *SlidingCounter) Text() string { return unitsText(s.Charges) }
 
 func (s *SlidingCounter) Charge(l *weir.Limit, n, now int64) {
+	*s = *s.in(l, now)
+	s.by = l
 	slice, _ := s.clock(l, now)
 	s.Charges = append(s.Charges, Units{max(now, slice*l.Slice()), n})
+}
+
+// Settle charges under the numbers of the last charge if their window is longer.
+func (s *SlidingCounter) Settle(l *weir.Limit, n, now int64) {
+	if s.by != nil && len(s.Charges) > 0 && s.by.Period() > l.Period() {
+		l = s.by
+	}
+	s.Charge(l, n, now)
+}
+
+// Back moves the slices by whole ones, if the newest starts more than a window after now, floored to its tick.
+func (s *SlidingCounter) Back(l *weir.Limit, now int64) {
+	by := l
+	if s.by != nil {
+		by = s.by
+	}
+	if newest, _ := s.clock(by, math.MinInt64/2); newest*by.Slice() > FloorDiv(now, l.Tick())*l.Tick()+l.Period() {
+		*s = *s.in(l, reading)
+		newest, _ := s.clock(l, math.MinInt64/2)
+		current := FloorDiv(now, l.Slice())
+		moveBack(s.Charges, (newest-current)*l.Slice(), 0)
+	}
 }
 
 // Refund leaves a slice that is empty after it the newest, as counters do, unless all are
 // empty: then the key is as if never used, and so is a clock that steps back to it.
 func (s *SlidingCounter) Refund(l *weir.Limit, n, taken, now int64) {
 	slice, _ := s.clock(l, now)
+	if s.in(l, reading) != s { // other slices, all that are kept
+		l = s.by
+		slice, _ = s.clock(l, math.MinInt64/2)
+	}
 	takeBack(s.Charges, n, func(at int64) bool {
 		from := FloorDiv(at, l.Slice())
 		return from == FloorDiv(taken, l.Slice()) && from >= slice-l.Slices()
