@@ -117,7 +117,7 @@ func TestOverviewFitsIn80Columns(t *testing.T) {
 	got := show(t, overview(), 80, 24).lines()
 	to := noon.Add(4 * time.Minute).UTC().Format(zulu)
 	want := []string{
-		"weir  http://h  1 node                                         last 1h  " + to,
+		"weir  http://h  1 node                                        last 1h  " + to,
 		"1.5/s   refused 33.3%   denied 0.0%   p99 412µs   store p99 900µs",
 		"",
 		"RULE             LIMIT      REQUESTS  REFUSED   SHARE TREND      WORST KEY",
