@@ -21,17 +21,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/weirproject/weir/internal/server/web"
 )
 
 const (
 	// maxMessage is bytes of a request. Envoy's ext_authz sends all headers of a request, up to 60 KiB, and, if so
-	// configured, the beginning of its body.
-	maxMessage = 256 << 10
+	// configured, the beginning of its body; its rate limit filter sends a header once for each descriptor that has it.
+	// A question that is too large is refused, and Envoy lets its request pass.
+	maxMessage = 1 << 20
 	// maxMetadata is bytes of a request's metadata.
 	maxMetadata = 16 << 10
 	// maxStreams is the most calls at a time on a connection. Envoy opens another connection beyond it.
@@ -47,6 +48,8 @@ const (
 	// added behind a balancer gets no calls.
 	maxAge      = 10 * time.Minute
 	maxAgeGrace = 30 * time.Second
+	// maxIdle is how long a connection without calls is kept, as over HTTP.
+	maxIdle = 2 * time.Minute
 	// pingAfter is the idle time after which the server looks whether the client is still there.
 	pingAfter = 2 * time.Minute
 	// lastCalls is how long calls without an end, such as health's Watch, may delay the shutdown.
@@ -79,16 +82,21 @@ type Service func(grpc.ServiceRegistrar)
 // A Server serves gRPC. It is safe for concurrent use.
 type Server struct {
 	Config
-	grpc     *grpc.Server
-	health   *health
-	known    map[string]bool // methods
-	inFlight atomic.Int64    // calls that end by themselves
+	grpc        *grpc.Server
+	health      *health
+	connections *connections
+	known       map[string]bool // methods
+	inFlight    atomic.Int64    // calls that end by themselves
 }
 
 // New makes a server with the services, health checks and reflection.
 func New(c Config, services ...Service) *Server {
 	s := &Server{Config: c, known: make(map[string]bool)}
+	s.connections = &connections{tokens: len(c.Access.Tokens) > 0, open: make(map[*connection]struct{})}
 	s.grpc = grpc.NewServer(
+		grpc.Creds(s.connections),
+		grpc.InTapHandle(s.tap),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -96,20 +104,20 @@ func New(c Config, services ...Service) *Server {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     maxIdle,
 			MaxConnectionAge:      maxAge,
 			MaxConnectionAgeGrace: maxAgeGrace,
 			Time:                  pingAfter,
 		}),
-		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.UnknownServiceHandler(s.unknown),
 	)
 	for _, register := range services {
-		register(s.grpc)
+		register(s)
 	}
 	s.health = newHealth(c.Ready)
-	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
-	reflection.Register(s.grpc)
+	grpc_health_v1.RegisterHealthServer(s, s.health)
+	reflection.Register(s)
 	for service, info := range s.grpc.GetServiceInfo() {
 		s.health.services[service] = true
 		for _, method := range info.Methods {
@@ -119,38 +127,66 @@ func New(c Config, services ...Service) *Server {
 	return s
 }
 
-// unary handles one call.
-func (s *Server) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (
-	answer any, err error) {
-	s.inFlight.Add(1)
-	s.Counts.Began()
-	defer func() {
-		err = s.recovered(recover(), info.FullMethod, err)
-		s.inFlight.Add(-1)
-		s.Counts.Ended(info.FullMethod, status.Code(err).String())
-	}()
-	if err := s.admit(ctx, info.FullMethod); err != nil {
-		return nil, err
+// RegisterService implements grpc.ServiceRegistrar. Its methods are wrapped whole, with the reading of their message,
+// because calls whose message cannot be read are calls, too.
+func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
+	wrapped := *d
+	wrapped.Methods = slices.Clone(d.Methods)
+	for i := range wrapped.Methods {
+		m := &wrapped.Methods[i]
+		m.Handler = s.unary("/"+d.ServiceName+"/"+m.MethodName, m.Handler)
 	}
-	return next(ctx, request)
+	s.grpc.RegisterService(&wrapped, service)
+}
+
+// GetServiceInfo is for reflection.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() }
+
+// unary handles the calls of a method.
+func (s *Server) unary(method string, next grpc.MethodHandler) grpc.MethodHandler {
+	return func(service any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (answer any,
+		err error) {
+		s.inFlight.Add(1)
+		s.Counts.Began()
+		defer func() {
+			err = s.recovered(recover(), method, err)
+			s.inFlight.Add(-1)
+			s.Counts.Ended(method, status.Code(err).String())
+		}()
+		timed := func(message any) error {
+			if c := connectionOf(ctx); c != nil {
+				defer c.messages.Begin(0).Add(-1)
+			}
+			return read(message)
+		}
+		return next(service, ctx, timed, nil)
+	}
 }
 
 // stream handles a call of Watch, of reflection, or of an unknown method.
 func (s *Server) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	next grpc.StreamHandler) (err error) {
-	method := info.FullMethod
-	if !s.known[method] {
-		method = "unknown"
-	}
+	method := s.named(info.FullMethod)
 	s.Counts.Began()
 	defer func() {
 		err = s.recovered(recover(), method, err)
 		s.Counts.Ended(method, status.Code(err).String())
 	}()
-	if err := s.admit(stream.Context(), info.FullMethod); err != nil {
-		return err
+	if c := connectionOf(stream.Context()); c != nil && s.connections.tokens && !c.known.Load() {
+		defer c.watches.Add(-1)
+		if c.watches.Add(1) > maxWatches {
+			return status.Errorf(codes.ResourceExhausted, "more than %d calls without a token on a connection", maxWatches)
+		}
 	}
 	return next(service, stream)
+}
+
+// named is the method of a call in the counts.
+func (s *Server) named(method string) string {
+	if s.known[method] {
+		return method
+	}
+	return "unknown"
 }
 
 // recovered turns a panic into an error. The program continues, as net/http's server does: one bad request should not
@@ -171,21 +207,30 @@ const (
 	reflectionPrefix = "/grpc.reflection."
 )
 
-// admit checks the caller's token.
-func (s *Server) admit(ctx context.Context, method string) error {
-	if len(s.Access.Tokens) == 0 || strings.HasPrefix(method, healthPrefix) {
-		return nil
+// tap admits a call by its header: one that is refused costs no goroutine, no stream and no memory for its message.
+func (s *Server) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+	c := connectionOf(ctx)
+	c.called.Store(true)
+	if len(s.Access.Tokens) == 0 || strings.HasPrefix(call.FullMethodName, healthPrefix) {
+		return ctx, nil
 	}
 	var sent string
-	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+	if values := call.Header["authorization"]; len(values) > 0 {
 		sent = values[0]
 	}
-	err := s.Access.IdentifyToken(sent, !strings.HasPrefix(method, reflectionPrefix))
+	err := s.Access.IdentifyToken(sent, !strings.HasPrefix(call.FullMethodName, reflectionPrefix))
 	var problem *web.Problem
 	if errors.As(err, &problem) {
-		return status.Error(codeOf(problem), problem.Detail)
+		err = status.Error(codeOf(problem), problem.Detail)
 	}
-	return err
+	if err != nil {
+		s.Counts.Began()
+		s.Counts.Ended(s.named(call.FullMethodName), status.Code(err).String())
+		s.Warn("gRPC call refused", "error", err, "peer", c.RemoteAddr().String())
+		return ctx, err
+	}
+	c.known.Store(true)
+	return ctx, nil
 }
 
 func codeOf(p *web.Problem) codes.Code {
@@ -213,7 +258,12 @@ func (s *Server) Services() (names []string) {
 }
 
 // Serve serves the connections of a listener until Shutdown or Close.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+func (s *Server) Serve(l net.Listener) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	go s.connections.watch(ended)
+	return s.grpc.Serve(l)
+}
 
 // Drain makes health checks fail, and continues to serve.
 func (s *Server) Drain() { s.health.drain() }

@@ -97,16 +97,13 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 }
 
 func (f *fixture) register(r grpc.ServiceRegistrar) {
-	handle := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.StringValue)
 		if err := decode(in); err != nil {
 			return nil, err
 		}
-		next := func(ctx context.Context, in any) (any, error) {
-			out, err := f.say(ctx, in.(*wrapperspb.StringValue).GetValue())
-			return wrapperspb.String(out), err
-		}
-		return intercept(ctx, in, &grpc.UnaryServerInfo{FullMethod: echo}, next)
+		out, err := f.say(ctx, in.GetValue())
+		return wrapperspb.String(out), err
 	}
 	r.RegisterService(&grpc.ServiceDesc{ServiceName: "test.Echo", HandlerType: (*any)(nil), Metadata: "test.proto",
 		Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: handle}}}, f)
@@ -299,12 +296,13 @@ func TestUnknownMethodsAreRefused(t *testing.T) {
 
 func TestMessagesHaveACeiling(t *testing.T) {
 	f := start(t)
-	if _, err := f.call(t, echo, "", strings.Repeat("x", 200<<10)); err != nil {
+	if _, err := f.call(t, echo, "", strings.Repeat("x", 800<<10)); err != nil {
 		t.Error(err)
 	}
 	if _, err := f.call(t, echo, "", strings.Repeat("x", 1<<20)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("1 MiB: %v, want ResourceExhausted", err)
 	}
+	redistest.Await(t, "the count of what was not read", func() bool { return f.has(echo + " ResourceExhausted") })
 	if _, err := f.call(t, echo, strings.Repeat("x", 20<<10), ""); err == nil {
 		t.Error("20 KiB of metadata were accepted")
 	}

@@ -1,8 +1,10 @@
 package rls_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,12 +14,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/grpc"
-
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/envoytest"
+	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
+	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -42,10 +45,11 @@ func startEnvoy(t *testing.T) *envoy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
-	rls.New(g, rls.Options{})(server)
+	server := grpcserver.New(grpcserver.Config{Access: new(web.Access), Ready: func() bool { return true },
+		Counts: servermetrics.New("test").GRPC(), Log: slog.New(slog.DiscardHandler), Warn: func(string, ...any) {},
+	}, rls.New(g, rls.Options{}))
 	go server.Serve(listener)
-	t.Cleanup(server.Stop)
+	t.Cleanup(server.Close)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Tokens", "70")
 	}))
@@ -198,5 +202,42 @@ func TestEnvoyOfACrowd(t *testing.T) {
 	}
 	if all.Wait(); passed.Load() != 100 {
 		t.Errorf("%d of 200 passed, want 100", passed.Load())
+	}
+}
+
+// TestEnvoyLimitsEveryByteValue: whatever byte a header that a descriptor carries has, its request is decided, or Envoy
+// refuses it itself.
+func TestEnvoyLimitsEveryByteValue(t *testing.T) {
+	e := startEnvoy(t)
+	conn, err := net.Dial("tcp", e.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { conn.Close() }()
+	decided, reader := 0, bufio.NewReader(conn)
+	for b := range 256 {
+		const head = "GET /weight HTTP/1.1\r\nHost: a\r\nX-Cost: 11\r\nX-Key: curl"
+		conn.Write(append([]byte(head), byte(b), '\r', '\n', '\r', '\n'))
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, response.Body)
+		switch {
+		case response.StatusCode == http.StatusTooManyRequests:
+			decided++
+		case response.StatusCode != http.StatusBadRequest:
+			t.Errorf("byte %#x: %v %v; want 429, or 400 by Envoy", b, response.Status, response.Header)
+		}
+		if response.Close {
+			conn.Close()
+			if conn, err = net.Dial("tcp", e.address); err != nil {
+				t.Fatal(err)
+			}
+			reader.Reset(conn)
+		}
+	}
+	if decided < 256-32 {
+		t.Errorf("only %d byte values reached weir", decided)
 	}
 }
