@@ -58,6 +58,7 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	for _, text := range s.unknownVariables(knownVariables(flags)) {
 		warn(text)
 	}
+	takeLog(log)
 	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{})}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()

@@ -8,10 +8,11 @@ var (
 		[]string{"route", "service", "outcome"}, nil)
 	serviceAttempts = prometheus.NewDesc("weir_gateway_attempts_total",
 		"Requests sent to an address of a service, by the status class of the response; failed: the connection ended "+
-			"or the response was late; not_connected: there was no connection.",
+			"or the response was late; not_connected: there was no connection; broken_off: the response ended early, which "+
+			"is counted by its status too.",
 		[]string{"service", "address", "outcome"}, nil)
 	serviceRetries = prometheus.NewDesc("weir_gateway_retries_total",
-		"Requests sent to another address, because no connection to the first was made.", []string{"service"}, nil)
+		"Requests sent to another address, because the first failed.", []string{"service"}, nil)
 	serviceEjections = prometheus.NewDesc("weir_gateway_ejections_total",
 		"How often an address was left out after failures.", []string{"service", "address"}, nil)
 	serviceHealthy = prometheus.NewDesc("weir_gateway_address_healthy",
@@ -25,11 +26,12 @@ var (
 const (
 	AttemptFailed       = 0
 	AttemptNotConnected = 6
-	Attempts            = 7 // number of outcomes
+	AttemptBrokenOff    = 7 // counted by its status too
+	Attempts            = 8 // number of outcomes
 )
 
 var attemptNames = [Attempts]string{AttemptFailed: "failed", 1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx",
-	AttemptNotConnected: "not_connected"}
+	AttemptNotConnected: "not_connected", AttemptBrokenOff: "broken_off"}
 
 // A Service is the state of a service behind a gateway.
 type Service struct {

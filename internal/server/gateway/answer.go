@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -242,9 +243,16 @@ type report struct {
 	log      *slog.Logger
 	observe  func(status int, err error)
 	upstream string
+	routed   bool // responses that break off are reported with their service
 
 	mu    sync.Mutex
-	kinds map[int]*quiet // by status
+	kinds map[kind]*quiet
+}
+
+// A kind of lines: a service that fails must not hide the failures of others.
+type kind struct {
+	service string
+	status  int // 0: a response that broke off
 }
 
 // quiet counts the suppressed lines of one kind.
@@ -260,7 +268,7 @@ func (r *report) failed(service, method string, status int, err error) {
 	if status == statusClientGone {
 		return
 	}
-	if unlogged, ok := r.due(status); ok {
+	if unlogged, ok := r.due(kind{service, status}); ok {
 		r.log.Warn("upstream failed: the gateway responds in its place",
 			"upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err,
 			"unlogged", unlogged)
@@ -269,16 +277,16 @@ func (r *report) failed(service, method string, status int, err error) {
 
 // due reports whether a line may be logged, and the number of lines of its kind suppressed before
 // it.
-func (r *report) due(kind int) (unlogged int, ok bool) {
+func (r *report) due(k kind) (unlogged int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.kinds == nil {
-		r.kinds = make(map[int]*quiet)
+		r.kinds = make(map[kind]*quiet)
 	}
-	q := r.kinds[kind]
+	q := r.kinds[k]
 	if q == nil {
 		q = &quiet{}
-		r.kinds[kind] = q
+		r.kinds[k] = q
 	}
 	now := time.Now()
 	if now.Before(q.until) {
@@ -290,15 +298,37 @@ func (r *report) due(kind int) (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// logger receives the messages of ReverseProxy about responses that break off.
-func (r *report) logger() *log.Logger { return log.New(brokenOff{r}, "", 0) }
+// logger receives the messages of ReverseProxy.
+func (r *report) logger() *log.Logger { return log.New(proxyLog{r}, "", 0) }
 
-type brokenOff struct{ report *report }
+type proxyLog struct{ report *report }
 
-func (b brokenOff) Write(line []byte) (int, error) {
-	if unlogged, ok := b.report.due(0); ok {
-		b.report.log.Warn("response of the upstream broke off",
-			"upstream", b.report.upstream, "error", string(line), "unlogged", unlogged)
+// Write implements io.Writer. Of a response that broke off, the line does not say which service it was of.
+func (l proxyLog) Write(line []byte) (int, error) {
+	if !l.report.routed || !bytes.Contains(line, []byte("error during body copy")) {
+		l.report.warn(brokenOff, "", string(line))
 	}
 	return len(line), nil
+}
+
+const brokenOff = "response of the upstream broke off"
+
+// warn logs a failure after the head of a response.
+func (r *report) warn(text, service string, err any) {
+	if unlogged, ok := r.due(kind{service, 0}); ok {
+		r.log.Warn(text, "upstream", cmp.Or(service, r.upstream), "error", err, "unlogged", unlogged)
+	}
+}
+
+// A responseBody records why reading ended.
+type responseBody struct {
+	io.ReadCloser
+	err error
+}
+
+func (b *responseBody) Read(p []byte) (n int, err error) {
+	if n, err = b.ReadCloser.Read(p); err != nil {
+		b.err = err
+	}
+	return n, err
 }

@@ -186,7 +186,7 @@ func (m *member) load() int64 { return m.active.Load() + 1 }
 
 // answered records a response.
 func (m *member) answered(status int) {
-	m.attempts[min(max(status/100, 1), servermetrics.Attempts-2)].Add(1)
+	m.attempts[min(max(status/100, 1), 5)].Add(1)
 	if m.failed.Load() != 0 {
 		m.failed.Store(0)
 	}

@@ -35,6 +35,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -50,6 +51,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/server/web"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -106,7 +108,8 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	if limit == nil {
 		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
 	}
-	g := &gateway{Config: config, report: &report{log: config.Log, observe: config.Observe}}
+	g := &gateway{Config: config, report: &report{log: config.Log, observe: config.Observe,
+		routed: config.Upstreams != nil}}
 	if upstream != nil || config.Upstreams == nil {
 		if err := check(upstream); err != nil {
 			return nil, err
@@ -273,18 +276,37 @@ func (g *gateway) proxy(w *response, r *http.Request) {
 	defer func() {
 		if !ended {
 			httplimit.Unfinished(w)
+			g.brokenOff(r)
 		}
 	}()
 	g.reverse.ServeHTTP(w, r)
 	ended = true
 }
 
-// opened ends the time of timeout.total for a WebSocket that is open.
+// brokenOff reports a response that broke off, unless it was the client that left.
+func (g *gateway) brokenOff(r *http.Request) {
+	p := passageOf(r.Context())
+	if p == nil || p.response.err == nil || p.response.err == io.EOF || r.Context().Err() != nil {
+		return
+	}
+	g.report.warn(brokenOff, ServiceOf(r), p.response.err)
+	if p.address != nil {
+		p.address.attempts[servermetrics.AttemptBrokenOff].Add(1)
+	}
+}
+
+// opened gets a response before it is copied. It ends the time of timeout.total for a WebSocket that is open.
 func opened(response *http.Response) error {
-	if response.StatusCode != http.StatusSwitchingProtocols {
+	if response.Request == nil { // of a Transport that does not set it
 		return nil
 	}
-	if p := passageOf(response.Request.Context()); p != nil && p.timer != nil {
+	p := passageOf(response.Request.Context())
+	switch {
+	case p == nil:
+	case response.StatusCode != http.StatusSwitchingProtocols:
+		p.response.ReadCloser = response.Body
+		response.Body = &p.response
+	case p.timer != nil:
 		p.timer.Stop()
 	}
 	return nil

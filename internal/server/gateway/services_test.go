@@ -22,6 +22,7 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/certtest"
 	"github.com/weirproject/weir/internal/server/gateway"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -38,7 +39,11 @@ var dead = []string{"http://127.0.0.1:1", "http://127.0.0.2:1", "http://127.0.0.
 
 func routed(t testing.TB, text, fallback string) *routedGateway {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return routedWithLog(t, text, fallback, slog.New(slog.DiscardHandler))
+}
+
+func routedWithLog(t testing.TB, text, fallback string, log *slog.Logger) *routedGateway {
+	t.Helper()
 	g := &routedGateway{Upstreams: gateway.NewUpstreams(0, log)}
 	var err error
 	if g.gate, err = gate.New(memstore.New(), load(t, "rules: []"), gate.WithLocal(memstore.New())); err != nil {
@@ -468,4 +473,35 @@ func TestAddressThatDiesFailsNoGet(t *testing.T) {
 func (u *upstream) die() {
 	u.Listener.Close()
 	u.CloseClientConnections()
+}
+
+// TestEachServiceIsLogged: a service that fails often does not hide the failure of another.
+func TestEachServiceIsLogged(t *testing.T) {
+	half := open(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "half")
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	witness := newWitness()
+	g := routedWithLog(t, fmt.Sprintf("services: [{name: down, addresses: %s}, {name: off, addresses: %s}, "+
+		"{name: half, addresses: %s}]\nroutes: [{name: d, host: d, service: down}, {name: o, host: o, service: off}, "+
+		"{name: h, host: h, service: half}]\nrules: []", dead[0], dead[1], half.URL), "",
+		slog.New(slog.NewTextHandler(witness, nil)))
+	for range 20 {
+		g.ask(t, "GET d /", "")
+	}
+	g.ask(t, "GET o /", "")
+	connection := dial(t, g.server)
+	io.WriteString(connection, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	io.Copy(io.Discard, connection)
+	g.server.Close()
+	for _, line := range []string{"upstream=down ", "upstream=off ", `broke off" upstream=half error="unexpected EOF"`} {
+		if !strings.Contains(witness.text(), line) {
+			t.Errorf("no line has %s:\n%s", line, witness.text())
+		}
+	}
+	if a := g.Services()[2].Addresses[0]; a.Attempts[2] != 1 || a.Attempts[servermetrics.AttemptBrokenOff] != 1 {
+		t.Errorf("%+v", a)
+	}
 }

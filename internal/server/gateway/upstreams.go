@@ -146,13 +146,14 @@ func (u *Upstreams) Routes() (list []servermetrics.Route) {
 // choice of the route to the response.
 type passage struct {
 	context.Context
-	table   *table
-	route   *route        // nil: the gateway's own upstream
-	path    string        // the escaped path that was matched
-	address *address      // that answers; nil: none yet
-	body    *upload       // nil: none
-	timer   *time.Timer   // of timeout.total; nil: none
-	request rules.Request // by which the route was chosen
+	table    *table
+	route    *route        // nil: the gateway's own upstream
+	path     string        // the escaped path that was matched
+	address  *address      // that answers; nil: none yet
+	body     *upload       // nil: none
+	response responseBody  // that of the answer
+	timer    *time.Timer   // of timeout.total; nil: none
+	request  rules.Request // by which the route was chosen
 }
 
 type passageKey struct{}
