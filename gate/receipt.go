@@ -64,6 +64,7 @@ func (g *Gate) Settle(ctx context.Context, receipt Receipt, units int64) error {
 // SettleEach is Settle with the units of each claim; claims for which ok is false are unchanged.
 func (g *Gate) SettleEach(ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool)) error {
 	var failed []error
+	receipt = g.inForce(receipt)
 	for i := range receipt {
 		c := &receipt[i]
 		if c.Fixed || c.Claim.Lease != "" {

@@ -69,6 +69,7 @@ func (g *Gate) Respond(ctx context.Context, receipt Receipt, response Response) 
 	ctx, cancel := detached(ctx, countTimeout)
 	defer cancel()
 	var back Receipt
+	receipt = g.inForce(receipt)
 	for i := range receipt {
 		if c := &receipt[i]; c.counts(&response) {
 			rest = append(rest, *c)

@@ -32,7 +32,7 @@ func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 	if err := g.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
 	}
-	together, rest := receipt.takenWith(&guard)
+	together, rest := g.inForce(receipt).takenWith(&guard)
 	more, back := together.changes(units)
 	held := guard.Claim
 	if len(more) > 0 {
