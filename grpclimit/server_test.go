@@ -480,6 +480,18 @@ func TestRulesDefineTheFields(t *testing.T) {
 	}
 }
 
+func TestFieldsOfManyLimitsAreBounded(t *testing.T) {
+	text := "rules:\n"
+	for i := range 32 {
+		text += fmt.Sprintf("  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), 100-i)
+	}
+	r := call(t.Context(), serve(t, byRules(t, newClock().store(), text), &service{}))
+	fields := strings.Join(append(r.header["ratelimit"], r.header["ratelimit-policy"]...), "")
+	if len(fields) > 2048 || !strings.HasPrefix(fields, `"r31-`) {
+		t.Errorf("%d bytes: %.60s", len(fields), fields)
+	}
+}
+
 func TestRulesDefineTheMessage(t *testing.T) {
 	client := serve(t, byRules(t, newClock().store(),
 		"rules: [{name: a, limit: 1/1h, message: {en: Later please, zh: 请稍后}}]"), &service{})

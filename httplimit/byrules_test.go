@@ -424,6 +424,33 @@ func TestByRulesKeepsResponseWriterAndFields(t *testing.T) {
 	}
 }
 
+// TestFieldsOfManyLimitsFitAProxy: nginx cannot read a head over 4 KB, and would take weir for unavailable. What is
+// left out are the limits that are furthest from their end.
+func TestFieldsOfManyLimitsFitAProxy(t *testing.T) {
+	var text strings.Builder
+	for i := range 32 {
+		limit := 1000 + i
+		if i == 31 {
+			limit = 1
+		}
+		fmt.Fprintf(&text, "  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), limit)
+	}
+	handler := byRules(t, newClock().store(), text.String())(hello)
+	for _, status := range []int{200, 429} {
+		r := ask(handler, "GET", "/")
+		limits, policy := r.Header().Get("RateLimit"), r.Header().Get("RateLimit-Policy")
+		if size := len(limits) + len(policy); r.Code != status || size > 2048 || size < 1700 {
+			t.Errorf("%d, want %d; %d bytes of fields", r.Code, status, size)
+		}
+		if !strings.HasPrefix(limits, `"r31-`) || !strings.HasPrefix(policy, `"r31-`) {
+			t.Errorf("the limit without units is not the first: %.60s", limits)
+		}
+		if strings.Count(limits, ";r=") != strings.Count(policy, ";q=") {
+			t.Errorf("the fields describe different limits: %s | %s", limits, policy)
+		}
+	}
+}
+
 // The two fields share one slice: appending to the first must not overwrite the second.
 func TestAppendingToAFieldKeepsTheOther(t *testing.T) {
 	r := ask(byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/weirproject/weir"
@@ -25,7 +26,8 @@ const (
 	// this cost is granted; if it would be granted now, t is the seconds until the limit is
 	// fully restored, over which r may be spent evenly. In a refusal only the limits that refuse
 	// have a t, so that Retry-After is never before a t, as the draft requires. A cost above the
-	// maximum has none.
+	// maximum has none. The two values have at most 2,048 bytes together: if those of all limits
+	// have more, the limits nearest to their end stand first, and the last ones are left out.
 	Draft Fields = iota
 	// Seconds is X-RateLimit-Limit, -Remaining and -Reset of the deciding limit, with Reset in
 	// seconds from now, which is Draft's t.
@@ -48,32 +50,51 @@ const (
 
 // describe adds the fields of the checks to existing ones, of an upstream or another middleware.
 func (m *middleware) describe(h http.Header, c *call) {
-	var worst *check
 	known := m.policy != nil && len(c.checks) == m.limits
-	c.policies, c.remaining = c.policies[:0], c.remaining[:0]
-	for i := range c.checks {
-		k := &c.checks[i]
-		switch k.fields {
-		case Draft:
-			if !known && !k.ban { // a ban has no quota
-				c.policies = m.appendPartition(ratefields.AppendPolicy(c.policies, k.limit), k)
-			}
-			if k.decision != nil {
-				c.remaining = ratefields.AppendLimit(c.remaining, k.limit, k.decision, c.refusal == nil)
-				c.remaining = m.appendPartition(c.remaining, k)
-			}
-		case Seconds, UnixTime:
-			if k.decision != nil && (worst == nil || weir.Worse(k.decision, worst.decision)) {
-				worst = k
-			}
-		}
+	if !m.appendDraft(c, c.checks, known) {
+		binding := slices.Clone(c.checks)
+		slices.SortStableFunc(binding, func(a, b check) int { return ratefields.Binding(a.decision, b.decision) })
+		m.appendDraft(c, binding, known)
 	}
 	if len(c.remaining) > 0 {
 		m.describeDraft(h, c, known)
 	}
+	var worst *check
+	for i := range c.checks {
+		k := &c.checks[i]
+		relevant := k.decision != nil && (k.fields == Seconds || k.fields == UnixTime)
+		if relevant && (worst == nil || weir.Worse(k.decision, worst.decision)) {
+			worst = k
+		}
+	}
 	if worst != nil {
 		describeWorst(h, worst)
 	}
+}
+
+// appendDraft writes the values of the two fields of the draft, up to the first check that does not fit. It reports
+// whether all fit.
+func (m *middleware) appendDraft(c *call, checks []check, known bool) (whole bool) {
+	c.policies, c.remaining = c.policies[:0], c.remaining[:0]
+	for i := range checks {
+		k := &checks[i]
+		if k.fields != Draft {
+			continue
+		}
+		policies, remaining := len(c.policies), len(c.remaining)
+		if !known && !k.ban { // a ban has no quota
+			c.policies = m.appendPartition(ratefields.AppendPolicy(c.policies, k.limit), k)
+		}
+		if k.decision != nil {
+			c.remaining = ratefields.AppendLimit(c.remaining, k.limit, k.decision, c.refusal == nil)
+			c.remaining = m.appendPartition(c.remaining, k)
+		}
+		if len(c.policies)+len(c.remaining) > ratefields.MaxBytes {
+			c.policies, c.remaining = c.policies[:policies], c.remaining[:remaining]
+			return false
+		}
+	}
+	return true
 }
 
 // describeDraft adds the two fields of the draft. Unless the policy is known, their values are halves

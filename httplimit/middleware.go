@@ -89,9 +89,9 @@ type middleware struct {
 func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.Handler) http.Handler {
 	m := &middleware{config: c, decide: decide, limits: len(limits)}
 	m.pool.New = func() any { return new(call) }
-	if c.partition == nil && limits != nil {
+	if policy := ratefields.Policy(limits); c.partition == nil && limits != nil && len(policy) < ratefields.MaxBytes/2 {
 		// One slice for all requests, without spare capacity: appending a value copies it.
-		m.policy = []string{ratefields.Policy(limits)}
+		m.policy = []string{policy}
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -35,25 +35,23 @@ type Check struct {
 // Describe returns the fields that describe the limits of a response, by their names in lower case. All limits share
 // the fields of the draft; the X-RateLimit fields are those of the most restrictive limit.
 func Describe(checks []Check, granted bool) map[string]string {
-	var policy, limits []byte
+	fields := make(map[string]string)
+	policy, limits, whole := draft(checks, granted)
+	if !whole {
+		binding := slices.Clone(checks)
+		slices.SortStableFunc(binding, func(a, b Check) int { return Binding(a.Decision, b.Decision) })
+		policy, limits, _ = draft(binding, granted)
+	}
+	if len(limits) > 0 {
+		fields["ratelimit-policy"], fields["ratelimit"] = string(policy), string(limits)
+	}
 	var worst *Check
 	for i := range checks {
 		c := &checks[i]
-		switch {
-		case c.Style == Draft:
-			if !c.Ban { // a ban has no quota
-				policy = AppendPolicy(policy, c.Limit)
-			}
-			if c.Decision != nil {
-				limits = AppendLimit(limits, c.Limit, c.Decision, granted)
-			}
-		case c.Style != None && c.Decision != nil && (worst == nil || weir.Worse(c.Decision, worst.Decision)):
+		relevant := c.Decision != nil && (c.Style == RelativeTime || c.Style == UnixTime)
+		if relevant && (worst == nil || weir.Worse(c.Decision, worst.Decision)) {
 			worst = c
 		}
-	}
-	fields := make(map[string]string)
-	if len(limits) > 0 {
-		fields["ratelimit-policy"], fields["ratelimit"] = string(policy), string(limits)
 	}
 	if worst != nil {
 		integer := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -62,4 +60,25 @@ func Describe(checks []Check, granted bool) map[string]string {
 		fields["x-ratelimit-reset"] = integer(Reset(worst.Decision, worst.Style == UnixTime))
 	}
 	return fields
+}
+
+// draft is the values of the two fields, up to the first check that does not fit.
+func draft(checks []Check, granted bool) (policy, limits []byte, whole bool) {
+	for i := range checks {
+		c := &checks[i]
+		if c.Style != Draft {
+			continue
+		}
+		before, left := len(policy), len(limits)
+		if !c.Ban { // a ban has no quota
+			policy = AppendPolicy(policy, c.Limit)
+		}
+		if c.Decision != nil {
+			limits = AppendLimit(limits, c.Limit, c.Decision, granted)
+		}
+		if len(policy)+len(limits) > MaxBytes {
+			return policy[:before], limits[:left], false
+		}
+	}
+	return policy, limits, true
 }

@@ -3,6 +3,7 @@
 package ratefields
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -11,6 +12,30 @@ import (
 
 // largest is the maximum integer of a structured field.
 const largest = 999_999_999_999_999
+
+// MaxBytes is the maximum length of RateLimit-Policy and RateLimit together. A decision may have 32 limits with names of
+// 128 bytes, and a proxy that cannot read a head of 4 KB takes its own failure for an outage.
+const MaxBytes = 2048
+
+// Binding orders decisions for fields that cannot hold all of them: those nearest to their end first, and none last.
+func Binding(a, b *weir.Decision) int {
+	switch {
+	case a == nil || b == nil:
+		return cmp.Compare(present(b), present(a))
+	case weir.Worse(a, b):
+		return -1
+	case weir.Worse(b, a):
+		return 1
+	}
+	return 0
+}
+
+func present(d *weir.Decision) int {
+	if d == nil {
+		return 0
+	}
+	return 1
+}
 
 // comma separates the items of a list.
 func comma(buffer []byte) []byte {

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -267,31 +268,47 @@ func (c *call) include(check *gate.Check) {
 // addDraft adds the two fields of the draft. Names of limits need no escaping in them.
 func (c *call) addDraft(to *response, known *known) {
 	r := &to.RateLimitResponse
-	policy, policies := "", 0
-	c.text = c.text[:0]
-	for i := range c.checks {
-		if k := &c.checks[i]; fields(k.Rule) == "draft" && !k.Ban { // a ban has no quota
-			policy = known.policy[k.Claim.Limit]
-			c.text = ratefields.AppendPolicy(c.text, k.Claim.Limit)
-			policies++
-		}
+	granted := r.OverallCode == codeOK
+	policy, limits, whole := c.draft(c.checks, known, granted)
+	if !whole {
+		binding := slices.Clone(c.checks)
+		slices.SortStableFunc(binding, func(a, b gate.Check) int { return ratefields.Binding(a.Decision, b.Decision) })
+		policy, limits, _ = c.draft(binding, known, granted)
 	}
-	if policies != 1 || policy == "" {
-		policy = string(c.text)
-	}
-	c.text = c.text[:0]
-	for i := range c.checks {
-		if k := &c.checks[i]; fields(k.Rule) == "draft" {
-			c.text = ratefields.AppendLimit(c.text, k.Claim.Limit, k.Decision, r.OverallCode == codeOK)
-		}
-	}
-	for i, value := range [usualHeaders]string{policy, string(c.text)} {
+	for i, value := range [usualHeaders]string{policy, limits} {
 		if value != "" {
 			h := &to.values[i]
 			h.Key, h.Value = [usualHeaders]string{"ratelimit-policy", "ratelimit"}[i], value
 			r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
 		}
 	}
+}
+
+// draft is the values of the two fields, up to the first check that does not fit.
+func (c *call) draft(checks []gate.Check, known *known, granted bool) (policy, limits string, whole bool) {
+	policies, one := 0, ""
+	c.policy, c.text, whole = c.policy[:0], c.text[:0], true
+	for i := range checks {
+		k := &checks[i]
+		if fields(k.Rule) != "draft" {
+			continue
+		}
+		before, left := len(c.policy), len(c.text)
+		if !k.Ban { // a ban has no quota
+			one = known.policy[k.Claim.Limit]
+			c.policy = ratefields.AppendPolicy(c.policy, k.Claim.Limit)
+			policies++
+		}
+		c.text = ratefields.AppendLimit(c.text, k.Claim.Limit, k.Decision, granted)
+		if len(c.policy)+len(c.text) > ratefields.MaxBytes {
+			c.policy, c.text, whole = c.policy[:before], c.text[:left], false
+			break
+		}
+	}
+	if policies != 1 || one == "" {
+		one = string(c.policy)
+	}
+	return one, string(c.text), whole
 }
 
 // addWorst adds the X-RateLimit fields, of the most restrictive rule that has them.

@@ -24,6 +24,7 @@ type call struct {
 	questions []gate.Question
 	checks    []gate.Check // of the headers
 	text      []byte
+	policy    []byte
 }
 
 // A part is one descriptor of a call.

@@ -310,6 +310,18 @@ func TestHeadersBodyAndMetadata(t *testing.T) {
 	described(t, ask(t, client, of("shadow", "x")), "map[outcome:passed reason:no_rule retry_after_us:0 shadow:[tried]]")
 }
 
+func TestHeadersOfManyLimitsAreBounded(t *testing.T) {
+	text := "rules:\n"
+	for i := range 32 {
+		text += fmt.Sprintf("  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), 100-i)
+	}
+	r := ask(t, dial(t, memstore.New(), text, rls.Options{}), of("a", "b"))
+	limits, policy := header(t, r, "ratelimit"), header(t, r, "ratelimit-policy")
+	if len(limits)+len(policy) > 2048 || !strings.HasPrefix(limits, `"r31-`) || !strings.HasPrefix(policy, `"r31-`) {
+		t.Errorf("%d and %d bytes: %.60s", len(limits), len(policy), limits)
+	}
+}
+
 // TestBodyHasTheMessageOfTheRule: in its first language, because Envoy sends none.
 func TestBodyHasTheMessageOfTheRule(t *testing.T) {
 	client := dial(t, memstore.New(), `rules: [{name: r, limit: fixed_window 1/1h, message: {zh: "每 {window} {limit} 次", en: no}}]`, rls.Options{})
