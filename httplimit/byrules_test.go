@@ -424,8 +424,8 @@ func TestByRulesKeepsResponseWriterAndFields(t *testing.T) {
 	}
 }
 
-// TestFieldsOfManyLimitsFitAProxy: nginx cannot read a head over 4 KB, and would take weir for unavailable. What is
-// left out are the limits that are furthest from their end.
+// TestFieldsOfManyLimitsFitAProxy: nginx cannot read a head over 4 KB, and would take weir for unavailable. The
+// limits that are furthest from their end are left out.
 func TestFieldsOfManyLimitsFitAProxy(t *testing.T) {
 	var text strings.Builder
 	for i := range 32 {

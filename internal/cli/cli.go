@@ -88,8 +88,8 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
-		newSimulate(system), newExplain(system), newSchema(), newHealth(system), newRules(system), newOverride(system),
-		newBlock(system), newAllow(system),
+		newSimulate(system), newExplain(system), newVerifyProxy(system), newSchema(),
+		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newTop(system), newVersion(),
 		newCompletion())
 	for _, command := range root.Commands() {

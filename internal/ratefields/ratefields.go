@@ -13,8 +13,8 @@ import (
 // largest is the maximum integer of a structured field.
 const largest = 999_999_999_999_999
 
-// MaxBytes is the maximum length of RateLimit-Policy and RateLimit together. A decision may have 32 limits with names of
-// 128 bytes, and a proxy that cannot read a head of 4 KB takes its own failure for an outage.
+// MaxBytes is the maximum length of RateLimit-Policy and RateLimit together. A decision may have 32 limits with names
+// of 128 bytes, and a proxy that cannot read a head of 4 KB takes its own failure for an outage.
 const MaxBytes = 2048
 
 // Binding orders decisions for fields that cannot hold all of them: those nearest to their end first, and none last.

@@ -2,6 +2,7 @@ package forwardauth_test
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,12 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/gatetest"
+	"github.com/weirproject/weir/internal/proxycheck"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/envoytest"
 	"github.com/weirproject/weir/internal/server/forwardauth"
@@ -60,50 +63,63 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
-// envoyOf is the configuration of docs/envoy.md with another first filter and a cluster for HTTP.
-func envoyOf(t *testing.T, filter string) string {
+// envoyOf is the configuration of docs/envoy.md with another first filter and another cluster for weir.
+func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	t.Helper()
 	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/envoy.md"))[1]
 	const indent = "\n                    "
 	before, rest, _ := strings.Cut(bootstrap, "- name: envoy.filters.http.ratelimit")
-	_, after, ok := strings.Cut(rest, "- name: envoy.filters.http.router")
-	if !ok {
-		t.Fatal("docs/envoy.md has another order of filters")
-	}
+	_, after, found := strings.Cut(rest, "- name: envoy.filters.http.router")
 	config := before + "- " + strings.ReplaceAll(strings.TrimSpace(filter), "\n", indent) + indent[:len(indent)-2] +
 		"- name: envoy.filters.http.router" + after
-	return regexp.MustCompile(`(?s)      typed_extension_protocol_options:.*?(      load_assignment:)`).ReplaceAllString(config, "$1")
+	before, _, last := strings.Cut(config, "    - name: weir\n")
+	if !found || !last {
+		t.Fatal("docs/envoy.md has another order of filters or clusters")
+	}
+	deeper := func(text string) string {
+		return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
+	}
+	return replaced(t, before+deeper(cluster), "  clusters:\n", deeper(listeners)+"  clusters:\n")
 }
 
 func TestEnvoy(t *testing.T) {
-	filter := replaced(t, blocks(t, "yaml", 3)[1], "x-api-key", "x-pass")
-	for name, filter := range map[string]string{
-		"open":   filter,
-		"closed": replaced(t, filter, "failure_mode_allow: true", "failure_mode_allow: false\n  status_on_error: {code: ServiceUnavailable}"),
+	pages := blocks(t, "yaml", 4)
+	filter := replaced(t, pages[1], "x-api-key", "x-pass")
+	_, rest, _ := strings.Cut(pages[2], "clusters:\n")
+	cluster, away, _ := strings.Cut(rest, "listeners:\n")
+	second := regexp.MustCompile(`(?s)        - priority: 1\n.*`)
+	for name, config := range map[string]string{
+		"open":   envoyOf(t, filter, away, cluster),
+		"closed": envoyOf(t, filter, away, second.ReplaceAllString(cluster, "")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t)
-			_, weir, _ := net.SplitHostPort(s.weir)
-			_, service, _ := net.SplitHostPort(s.service)
-			e := envoytest.Start(t, envoyOf(t, filter), "address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
-				"port_value: 8082", "port_value: "+weir, "port_value: 3000", "port_value: "+service)
+			e := envoytest.Start(t, config, "address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
+				"port_value: 8080", "port_value: "+portOf(s.weir), "port_value: 8081", "port_value: "+portOf(redistest.FreeAddr(t)),
+				"port_value: 3000", "port_value: "+portOf(s.service))
 			s.proxy = e.Address("in")
 			s.wants(name == "open")
 		})
 	}
 }
 
-// A street has a service, a limiter that can be killed, and the address for a proxy.
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// A street has a service, a limiter that can fail, and the address for a proxy.
 type street struct {
 	t                    *testing.T
 	service, weir, proxy string // host:port
 	server               *httptest.Server
+	failing              atomic.Pointer[http.HandlerFunc] // replaces the decisions if it is not nil
 	dir                  string
 }
 
 func newStreet(t *testing.T) *street {
-	set := gatetest.Rules(t, blocks(t, "yaml", 3)[0]+
+	set := gatetest.Rules(t, blocks(t, "yaml", 4)[0]+
 		"  - {name: login, match: {method: POST, path: /login}, limit: sliding_log 1/1m}\nallow: {header.X-Pass: [friend]}\n")
 	clients, err := clientaddr.New(set.TrustedProxies())
 	if err != nil {
@@ -115,12 +131,20 @@ func newStreet(t *testing.T) *street {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &street{t: t, service: newService(t), proxy: redistest.FreeAddr(t), dir: t.TempDir()}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/forward-auth", handler)
-	weir := httptest.NewServer(mux)
-	t.Cleanup(weir.Close)
-	return &street{t: t, service: newService(t), weir: weir.Listener.Addr().String(),
-		proxy: redistest.FreeAddr(t), server: weir, dir: t.TempDir()}
+	mux.HandleFunc("/livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/v1/forward-auth", func(w http.ResponseWriter, r *http.Request) {
+		if failing := s.failing.Load(); failing != nil {
+			(*failing)(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	s.server = httptest.NewServer(mux)
+	t.Cleanup(s.server.Close)
+	s.weir = s.server.Listener.Addr().String()
+	return s
 }
 
 func (s *street) write(name, text string) (path string) {
@@ -248,7 +272,7 @@ func (s *street) wants(open bool) {
 	if r := one.ask("HEAD", "/a", ""); r.StatusCode != 429 {
 		t.Errorf("HEAD is answered %d", r.StatusCode)
 	}
-	if r := one.ask("GET", "/a", "", "X-Pass", "friend"); r.StatusCode != 200 || len(r.Header.Values("RateLimit"))+len(r.Header.Values("RateLimit-Policy")) > 0 {
+	if r := one.ask("GET", "/a", "", "X-Pass", "friend"); r.StatusCode != 200 || r.text != "GET /a " || len(r.Header.Values("RateLimit"))+len(r.Header.Values("RateLimit-Policy")) > 0 {
 		t.Errorf("allowed client: %d %v", r.StatusCode, r.Header)
 	}
 	two := s.client("127.0.0.3")
@@ -265,15 +289,68 @@ func (s *street) wants(open bool) {
 	if r := s.client("127.0.0.7").ask("GET", "/login", ""); r.StatusCode != 200 {
 		t.Errorf("to look at the form: %d", r.StatusCode)
 	}
-	s.noByteIsUnlimited()
+	s.nothingPasses()
+	s.failedChecksDoNotPass()
 	s.server.CloseClientConnections()
 	s.server.Close()
-	r := one.ask("POST", "/a?b=c", "body")
-	switch {
-	case open && (r.StatusCode != 200 || r.text != "POST /a?b=c body" || r.Header.Get("RateLimit") != ""):
-		t.Errorf("without the limiter it should pass: %d %q %v", r.StatusCode, r.text, r.Header)
-	case !open && (r.StatusCode < 500 || strings.Contains(r.text, "body")):
-		t.Errorf("without the limiter it should not pass: %d %q", r.StatusCode, r.text)
+	if !open {
+		if r := one.ask("POST", "/a?b=c", "body"); r.StatusCode < 500 || strings.Contains(r.text, "body") {
+			t.Errorf("without the limiter it should not pass: %d %q", r.StatusCode, r.text)
+		}
+		return
+	}
+	redistest.Await(t, "requests to pass without the limiter", func() bool {
+		r := one.ask("POST", "/a?b=c", "body")
+		return r.StatusCode == 200 && r.text == "POST /a?b=c body" && r.Header.Get("RateLimit") == ""
+	})
+}
+
+// nothingPasses exhausts a client's limit, and then sends every request of weir verify-proxy.
+func (s *street) nothingPasses() {
+	s.t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.20")}}
+	report, err := proxycheck.Run(s.t.Context(), proxycheck.Config{
+		URL:     &url.URL{Scheme: "http", Host: s.proxy, Path: "/a"},
+		Mark:    servedField,
+		Methods: true,
+		Keys:    [][]string{{"cookie.sid", "query.user_id", "header.X-Key"}},
+		Dial:    func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", s.proxy) },
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, passed := range report.Passed {
+		s.t.Errorf("%s: served, with status %d", passed.Name, passed.Status)
+	}
+	if report.Sent < 2000 || report.Plain != 3 || report.Refused != 429 {
+		s.t.Errorf("the report is %+v", report)
+	}
+	s.t.Logf("%d requests: %v", report.Sent, report.Statuses)
+}
+
+// failedChecksDoNotPass: while /livez answers, a check without a decision is the request's own failure.
+func (s *street) failedChecksDoNotPass() {
+	s.t.Helper()
+	for name, failing := range map[string]http.HandlerFunc{
+		"a broken connection": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"no answer":           func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"an error":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"another error":       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"an overload":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"a head of 200 KB": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("RateLimit", strings.Repeat("a", 200_000))
+			w.WriteHeader(http.StatusForbidden)
+		},
+	} {
+		s.failing.Store(&failing)
+		r := s.client("127.0.0.21").ask("GET", "/a", "")
+		if r.StatusCode < 400 || r.Header[servedField] != nil {
+			s.t.Errorf("%s: served, with status %d", name, r.StatusCode)
+		}
+	}
+	s.failing.Store(nil)
+	if r := s.client("127.0.0.21").ask("GET", "/a", ""); r.StatusCode != 200 {
+		s.t.Errorf("afterwards: %d %s", r.StatusCode, r.text)
 	}
 }
 
@@ -290,7 +367,7 @@ func (s *street) refused(name string, r *reply) {
 
 func TestNginx(t *testing.T) {
 	whole, closed := read(t, "deploy/nginx/weir.conf"), blocks(t, "nginx", 1)[0]
-	undecided := regexp.MustCompile(`(?s)    location @undecided \{.*?\n    \}\n`)
+	undecided := regexp.MustCompile(` +error_page 500 = @undecided;\n`)
 	for name, config := range map[string]string{
 		"open":             whole,
 		"open, long heads": "large_client_header_buffers 64 1m;\n" + whole,
@@ -312,16 +389,20 @@ func TestNginx(t *testing.T) {
 }
 
 func TestCaddy(t *testing.T) {
-	configs := blocks(t, "caddyfile", 2)
+	configs := blocks(t, "caddyfile", 3)
+	const first = "reverse_proxy 127.0.0.1:8080 {\n"
 	for name, config := range map[string]string{
 		"closed": configs[0],
-		"open":   strings.TrimSuffix(configs[0], "}\n") + configs[1] + "}\n",
+		"open":   replaced(t, configs[0], first, first+configs[1]) + configs[2],
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t)
-			config := "{\n\tadmin off\n\tauto_https off\n}\n" +
-				replaced(t, config, "127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, ":80 {", "http://"+s.proxy+" {\n\tbind 127.0.0.1")
+			pairs := []string{"127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, ":80 {", "http://:" + portOf(s.proxy) + " {\n\tbind 127.0.0.1"}
+			if name == "open" {
+				pairs = append(pairs, "127.0.0.1:8081", redistest.FreeAddr(t))
+			}
+			config := "{\n\tadmin off\n\tauto_https off\n}\n" + replaced(t, config, pairs...)
 			s.run("caddy", "caddy", "run", "--adapter", "caddyfile", "--config", s.write("Caddyfile", config))
 			s.wants(name == "open")
 		})
@@ -339,7 +420,7 @@ func TestHAProxy(t *testing.T) {
 			t.Parallel()
 			s := newStreet(t)
 			lua := s.write("weir.lua", replaced(t, script, "127.0.0.1:8080", s.weir))
-			config := replaced(t, config, "127.0.0.1:3000", s.service, "bind :80", "bind "+s.proxy, "/etc/haproxy/weir.lua", lua)
+			config := replaced(t, config, "127.0.0.1:8080", s.weir, "127.0.0.1:3000", s.service, "bind :80", "bind "+s.proxy, "/etc/haproxy/weir.lua", lua)
 			if name == "open, long heads" {
 				config = replaced(t, config, "global\n", "global\n    tune.bufsize 1100000\n    tune.http.maxhdr 32000\n")
 			}
