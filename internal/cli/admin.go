@@ -56,6 +56,9 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 			return rehearse(ctx, v.engine.Setup, r)
 		},
 	}
+	if v.engine.CanSearchAudit() {
+		server.Audit = v.engine.SearchAudit
+	}
 	if reader := v.engine.Telemetry(); reader != nil {
 		server.Telemetry = reader
 	}

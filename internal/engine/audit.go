@@ -131,6 +131,40 @@ func (e *Engine) sink(ctx context.Context, to string) (audit.Sink, error) {
 	return audit.NewFileSink(to, int64(e.Audit.Size)<<20)
 }
 
+// readable is where audit records can be read; "": nowhere. A Redis has those of all nodes.
+func (a *Audit) readable() (to string) {
+	for _, kind := range []string{InStore, "file"} {
+		if i := slices.IndexFunc(a.To, func(to string) bool { return kindOfSink(to) == kind }); i >= 0 {
+			return a.To[i]
+		}
+	}
+	return ""
+}
+
+// CanSearchAudit reports whether SearchAudit has something to read.
+func (e *Engine) CanSearchAudit() bool { return e.Audit.readable() != "" }
+
+// SearchAudit returns the last audit records that a filter selects, the oldest first.
+func (e *Engine) SearchAudit(ctx context.Context, f *audit.Filter, most int) ([]audit.Record, error) {
+	to := e.Audit.readable()
+	open := func() (audit.Reader, error) { return audit.OpenFile(to) }
+	if kindOfSink(to) == InStore {
+		if to == InStore {
+			to = e.Store
+		}
+		open = func() (audit.Reader, error) { return audit.OpenStream(ctx, to, AuditStream) }
+	}
+	reader, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	if e.Audit.Keys == audit.Hashed && f.Key != "" {
+		f.Digest = audit.Hashed.Redact(f.Key, []byte(e.HashKey))
+	}
+	return reader.Last(ctx, f, most)
+}
+
 // NodeName is the name of this process in records: Config.Node, or the host's.
 func (c *Config) NodeName() string {
 	if c.Node != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -49,6 +50,9 @@ type Server struct {
 
 	// Backtest replays a log; its answer is the report, and its error is for the caller. nil: there are no backtests.
 	Backtest func(context.Context, *Rehearsal) (any, error)
+
+	// Audit returns the last records that a filter selects, the oldest first. nil: there is no log to be read.
+	Audit func(ctx context.Context, f *audit.Filter, most int) ([]audit.Record, error)
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones

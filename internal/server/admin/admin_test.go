@@ -23,6 +23,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -91,8 +92,8 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	}
 	log := new(strings.Builder)
 	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Local: local,
-		Compile: compile,
-		Reload:  keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
+		Compile: compile, Audit: func(context.Context, *audit.Filter, int) ([]audit.Record, error) { return nil, nil },
+		Reload: keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
 
 func mistakes(err error) []web.Mistake { return []web.Mistake{{Message: err.Error()}} }

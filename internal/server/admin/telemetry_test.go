@@ -19,6 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -93,6 +94,7 @@ func reports(t *testing.T) *client {
 	c.ask("GET telemetry/rules/login", "").has(200, `"newly_refused":0`)
 	c.ask("GET telemetry/rules/nobody", "").has(404, "had requests in the last 24h")
 	c.ask("GET telemetry/nodes", "").has(200, `{"nodes":[]}`)
+	c.ask("GET audit", "").has(200, `{"records":[]`)
 	c.ask("GET telemetry/marks", "").has(200, "limit changed")
 	c.ask("GET telemetry/recent?rule=login&outcome=passed", "").has(200, `"wait_ns":1000000000`)
 	c.ask("GET telemetry/recent?request=req-1", "").has(200, `"request_id":"req-1"`)
@@ -159,7 +161,9 @@ func explains(c *client) {
 func brokenReports(t *testing.T) *client {
 	w := memory(t)
 	w.server.Telemetry = &fixedReports{err: errGone}
+	w.server.Audit = func(context.Context, *audit.Filter, int) ([]audit.Record, error) { return nil, errGone }
 	c := w.start()
+	c.ask("GET audit", "").has(503)
 	for _, path := range []string{"overview", "rules/login", "nodes", "marks"} {
 		c.ask("GET telemetry/"+path, "").has(503)
 	}
@@ -331,6 +335,33 @@ func TestExplainChoosesTheRoute(t *testing.T) {
 			t.Errorf("%s: route %q, service %q, rule %q", test.request, e.Route, e.Service, e.Rule)
 		}
 	}
+}
+
+// TestAuditIsSearched by the ID of a request, the latest first; where nothing is found the answer says since when.
+func TestAuditIsSearched(t *testing.T) {
+	w := memory(t)
+	w.server.Audit = nil
+	w.start().ask("GET audit?request_id=r1", "").has(403, "--audit redis")
+	var asked audit.Filter
+	w.server.Audit = func(_ context.Context, f *audit.Filter, most int) ([]audit.Record, error) {
+		asked = *f
+		if f.RequestID != "r1" || most != 7 {
+			return nil, nil
+		}
+		at := time.Date(2026, 11, 24, 7, 0, 0, 0, time.UTC)
+		return []audit.Record{{At: at, Outcome: "refused", RequestID: "r1"}, {At: at.Add(time.Second), Outcome: "ban"}}, nil
+	}
+	c := w.start()
+	c.ask("GET audit?request_id=r1&key=203.0.113.7&rule=login&from=2h&most=7", "").has(200,
+		`{"records":[{"at":"2026-11-24T07:00:01Z"`, `"request_id":"r1"`)
+	if asked.Key != "203.0.113.7" || asked.Rule != "login" || time.Since(asked.Since) < 2*time.Hour {
+		t.Errorf("%+v", asked)
+	}
+	c.ask("GET audit?request_id=r9", "").has(200, `{"records":[],"from":"2`)
+	if time.Since(asked.Since) < 24*time.Hour {
+		t.Errorf("%+v", asked)
+	}
+	c.ask("GET audit?from=yesterday", "").has(400, "such as 15m")
 }
 
 // TestExplainWithoutStore still lists the rules with what decides meanwhile, and says what is missing.

@@ -3,6 +3,8 @@ package browser
 import (
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -141,6 +143,35 @@ func TestExceptionOfAnotherOperatorIsShown(t *testing.T) {
 	b.see("revision 3 · set · override-")
 	b.click("button", "End")
 	b.see("End override-")
+}
+
+// TestRequestIsFoundByItsID on any server that reads the audit log, and one that never was does not pass.
+func TestRequestIsFoundByItsID(t *testing.T) {
+	t.Parallel()
+	s := start(t, keyRules, "--trusted-proxies", "127.0.0.1", "--audit", filepath.Join(t.TempDir(), "audit.log"))
+	for _, status := range []int{200, 200, 429} {
+		s.want(t, status, "203.0.113.7", "/login", "X-Request-Id", "req-1")
+	}
+	b := open(t, s)
+	b.goTo("/key?lang=en&q=req-2")
+	b.see("No rule has counted this as a key lately")
+	if b.is(`document.body.innerText.includes('passes every rule')`) {
+		t.Error("an unknown request passes every rule")
+	}
+	b.click("a", "Search the requests of all nodes")
+	b.see("No such request since ")
+	b.goTo("/requests?lang=en&request_id=req-1")
+	b.until(`document.querySelector('tbody tr')`)
+	if row := b.text("tbody tr"); !strings.Contains(row, "203.0.113.7") || !strings.Contains(row, "limit exceeded") {
+		t.Error(row)
+	}
+	b.usable("requests")
+	b.picture("requests-en")
+	b.look(390, "light")
+	b.goTo("/requests?lang=zh&request_id=req-1")
+	b.see("拒绝、自动封禁与变更")
+	b.fits("requests, narrow")
+	b.picture("requests-zh-narrow")
 }
 
 func TestReadersSeeNoActions(t *testing.T) {

@@ -23,6 +23,7 @@ var pages = []struct{ name, path, english, chinese string }{
 	{"rule", "/rules/login", "login", "login"},
 	{"key", "/key", "Key", "键"},
 	{"live", "/live", "Live", "实时"},
+	{"requests", "/requests", "Refusals, bans and changes", "拒绝、自动封禁与变更"},
 	{"backtest", "/backtest", "Replay a log", "重放日志"},
 	{"health", "/health", "Health", "健康"},
 	{"changes", "/changes", "Changes", "变更"},
@@ -30,7 +31,7 @@ var pages = []struct{ name, path, english, chinese string }{
 
 func TestEveryPageInBothLanguagesAndThemes(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t, someRules))
+	b := open(t, start(t, someRules, "--audit", filepath.Join(t.TempDir(), "audit.log")))
 	for _, page := range pages {
 		for _, look := range []struct{ lang, theme, text string }{{"en", "light", page.english}, {"zh", "dark", page.chinese}} {
 			what := fmt.Sprintf("%s-%s-%s", page.name, look.lang, look.theme)

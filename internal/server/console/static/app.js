@@ -10,6 +10,7 @@ import { Overview } from './pages/overview.js';
 import { Rule } from './pages/rule.js';
 import { Key } from './pages/key.js';
 import { Live } from './pages/live.js';
+import { Requests } from './pages/requests.js';
 import { Health } from './pages/health.js';
 import { Backtest } from './pages/backtest.js';
 import { Changes } from './pages/changes.js';
@@ -21,9 +22,10 @@ import key from './texts/key.js';
 import live from './texts/live.js';
 import overview from './texts/overview.js';
 import report from './texts/report.js';
+import requests from './texts/requests.js';
 import rule from './texts/rule.js';
 
-addTexts(frame, overview, rule, key, live, health, changes, backtest, report);
+addTexts(frame, overview, rule, key, live, health, changes, backtest, report, requests);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {
@@ -31,6 +33,7 @@ const pages = {
 	rules: { name: 'rule', page: Rule },
 	key: { name: 'key', page: Key, letter: 'k' },
 	live: { name: 'live', page: Live, letter: 'l' },
+	requests: { name: 'requests', page: Requests, letter: 'r' },
 	backtest: { name: 'backtest', page: Backtest, letter: 'b' },
 	health: { name: 'health', page: Health, letter: 'h' },
 	changes: { name: 'changes', page: Changes, letter: 'c' },

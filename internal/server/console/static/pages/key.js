@@ -63,14 +63,19 @@ function Verdict({ q, data, at, open }) {
 	return html`<section class="panel verdict ${blocked || refusing && !allowed ? 'bad' : ''}" aria-label=${t('key.verdict')}>
 		<h2 class="mono">${keyText({ key: q })} <${Badge}>${t('key.what.' + data.what)}</${Badge}></h2>
 		<p class="answer">${sentence(data, blocked, allowed, refusing, +at)}</p>
+		${isUnseen(data) && html`<p class="note"><a href=${href('requests', '', { request_id: q })}>${t('key.search')}</a></p>`}
 		${write && html`<div class="buttons">${kinds.filter(([kind]) => possible(kind)).map(([kind, text]) =>
 			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: kind === 'override' && refusing?.rule })}>${t(text)}</button>`)}
 			${!ledger && html`<span class="note">${t('key.noLedger')}</span>`}</div>`}</section>`;
 }
 
+// isUnseen: no rule has counted the text as a key, which may be the ID of a request that another node decided, or long ago.
+const isUnseen = (data) => data.what === 'key' && !data.exceptions.length && !data.samples.length && !data.rules.some((rule) => used(rule) || rule.degraded);
+
 function sentence(data, blocked, allowed, refusing, at) {
 	if (blocked) return t('key.isBlocked', { who: blocked.who, why: blocked.why ?? '', left: blocked.left });
 	if (allowed) return t('key.isAllowed', { who: allowed.who, why: allowed.why ?? '', left: allowed.left });
+	if (isUnseen(data)) return t('key.unseen');
 	if (!data.rules.length) return t(data.what === 'request_id' ? 'key.noRule.request' : 'key.noRule');
 	if (refusing?.degraded === 'deny') return t('key.store.deny', { rule: refusing.rule });
 	if (!refusing) return t(data.rules.some(isUnknown) ? 'key.unknown' : data.rules.some((rule) => rule.degraded) ? 'key.store.passes' : 'key.passes');

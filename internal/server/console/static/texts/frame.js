@@ -17,6 +17,7 @@ export default {
 	'nav.overview': ['Overview', '总览'],
 	'nav.key': ['Key', '键'],
 	'nav.live': ['Live', '实时'],
+	'nav.requests': ['Requests', '请求'],
 	'nav.backtest': ['Backtest', '回测'],
 	'nav.health': ['Health', '健康'],
 	'nav.changes': ['Changes', '变更'],

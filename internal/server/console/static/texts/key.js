@@ -12,6 +12,8 @@ export default {
 	'key.never': ['Refused by {rule}: a request can never pass.', '被规则 {rule} 拒绝：请求永远无法通过。'],
 	'key.neverShort': ['never', '永不'],
 	'key.passes': ['The next request passes every rule below.', '下一个请求可通过以下所有规则。'],
+	'key.unseen': ['No rule has counted this as a key lately, and no request with this ID is among the last samples of this server.', '最近没有规则以此为键计数，本服务器最近的样本中也没有此 ID 的请求。'],
+	'key.search': ['Search the requests of all nodes for this ID', '在全部节点的请求中搜索此 ID'],
 	'key.unknown': ['Not known: the store does not answer.', '未知：存储没有应答。'],
 	'key.store': ['The store does not answer, and this server decides alone.', '存储没有应答，本服务器独立判定。'],
 	'key.store.passes': ['The store does not answer, and each server decides alone: the next request passes every rule below here, and may be refused elsewhere.', '存储没有应答，各服务器独立判定：下一个请求在本服务器可通过以下所有规则，在其他服务器上可能被拒绝。'],

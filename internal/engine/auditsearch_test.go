@@ -1,0 +1,17 @@
+package engine
+
+import "testing"
+
+// TestAuditIsReadWhereAllNodesWrite: a Redis has the records of all, a file those of one, and a log is not read.
+func TestAuditIsReadWhereAllNodesWrite(t *testing.T) {
+	for want, to := range map[string][]string{
+		"":                       {"log"},
+		"audit.log":              {"log", "audit.log"},
+		"redis://127.0.0.1:6379": {"audit.log", "log", "redis://127.0.0.1:6379"},
+		InStore:                  {InStore, "audit.log"},
+	} {
+		if got := (&Audit{To: to}).readable(); got != want {
+			t.Errorf("%q are read in %q, not %q", to, got, want)
+		}
+	}
+}
