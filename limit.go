@@ -138,7 +138,7 @@ func (l *Limit) Hash() uint64 { return l.hash }
 
 // SameState reports whether two limits share their state: one name, one algorithm.
 func (l *Limit) SameState(other *Limit) bool {
-	return l == other || l.algorithm == other.algorithm && l.name == other.name
+	return l == other || l.hash == other.hash && l.algorithm == other.algorithm && l.name == other.name
 }
 
 // Capacity is C of a bucket, L of a window, and the number of units of a concurrency limit.

@@ -167,18 +167,62 @@ func Check(claims []Claim, times int64, decisions []Decision) error {
 		if err := claims[i].check(times); err != nil {
 			return err
 		}
+	}
+	if twice := repeated(claims); twice != nil {
+		return invalid("claims", twice.Limit.Name()+" "+twice.Key, "one claim for each key and limit")
+	}
+	return nil
+}
+
+// pairwise is the number of claims up to which comparing each pair is the fastest way to find equal ones.
+const pairwise = 8
+
+// repeated is the first claim on the state of one before it, if any.
+func repeated(claims []Claim) *Claim {
+	if len(claims) > pairwise {
+		return repeatedOfMany(claims)
+	}
+	for i := range claims {
 		for j := range i {
 			if claims[i].Same(&claims[j]) {
-				return invalid("claims", claims[i].Limit.Name()+" "+claims[i].Key, "one claim for each key and limit")
+				return &claims[i]
 			}
 		}
 	}
 	return nil
 }
 
+// repeatedOfMany compares claims of like hashes only.
+func repeatedOfMany(claims []Claim) *Claim {
+	var table [4 * MaxClaims]uint8 // 1 + the index of a claim
+	hash := uint64(0)
+	for i := range claims {
+		if i == 0 || claims[i].Key != claims[i-1].Key {
+			hash = scatter(claims[i].Key)
+		}
+		slot := (hash ^ claims[i].Limit.hash) % uint64(len(table))
+		for ; table[slot] != 0; slot = (slot + 1) % uint64(len(table)) {
+			if claims[i].Same(&claims[table[slot]-1]) {
+				return &claims[i]
+			}
+		}
+		table[slot] = uint8(1 + i)
+	}
+	return nil
+}
+
+// scatter is a hash of the last bytes of a key, in which keys differ most often.
+func scatter(key string) uint64 {
+	hash := uint64(len(key))
+	for i := max(0, len(key)-8); i < len(key); i++ {
+		hash = (hash ^ uint64(key[i])) * 0x9e3779b97f4a7c15
+	}
+	return hash >> 32
+}
+
 // Same reports whether two claims are on the same state: name, algorithm and key.
 func (c *Claim) Same(other *Claim) bool {
-	return c.Key == other.Key && c.Limit.SameState(other.Limit)
+	return c.Limit.SameState(other.Limit) && c.Key == other.Key
 }
 
 func (c *Claim) check(times int64) error {

@@ -1,7 +1,9 @@
 package weir_test
 
 import (
+	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,5 +114,32 @@ func expectField(t *testing.T, what string, err error, field string) {
 	}
 	if !isInput(err) || !strings.HasPrefix(err.Error(), "weir: "+field+" is ") {
 		t.Errorf("%s: %v; want an *InputError of %q", what, err, field)
+	}
+}
+
+// Two claims on one state are found among any number, wherever they stand, and like ones are not taken for them.
+func TestCheckFindsTheSameClaimTwice(t *testing.T) {
+	limits := make([]*weir.Limit, weir.MaxClaims)
+	for i := range limits {
+		limits[i] = weir.MustLimit("limit"+strconv.Itoa(i), weir.PerHour(1))
+	}
+	for n := 2; n <= weir.MaxClaims; n++ {
+		claims := make([]weir.Claim, n)
+		for i := range claims { // keys that end alike, some of them equal under other limits
+			claims[i] = weir.Claim{Key: strconv.Itoa(i/2) + "-the end of the key", Limit: limits[i%2], Cost: 1}
+		}
+		if err := weir.Check(claims, 1, nil); err != nil {
+			t.Fatalf("%d claims: %v", n, err)
+		}
+		for i := range n - 1 {
+			last := claims[n-1]
+			claims[n-1] = claims[i]
+			claims[n-1].Limit = weir.MustLimit(claims[i].Limit.Name(), weir.PerHour(2)) // other numbers, the same state
+			var input *weir.InputError
+			if err := weir.Check(claims, 1, nil); !errors.As(err, &input) || input.Field != "claims" {
+				t.Errorf("%d claims, the last is claim %d again: error %v", n, i, err)
+			}
+			claims[n-1] = last
+		}
 	}
 }

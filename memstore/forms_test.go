@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestFractionalBucketIsOneWord(t *testing.T) {
 }
 
 // A decision on known keys goes on while somebody holds every shard's mutex: of one limit of any algorithm, and of
-// two or three together.
+// any number together.
 func TestGrantsOnKnownKeysTakeNoShardMutex(t *testing.T) {
 	for _, specs := range [][]weir.Spec{
 		{weir.PerHour(100)},
@@ -83,6 +84,7 @@ func TestGrantsOnKnownKeysTakeNoShardMutex(t *testing.T) {
 		{weir.SlidingCounter{Limit: 100, Window: time.Hour, Slices: 10}},
 		{weir.PerHour(100), weir.PerDay(700)},
 		{weir.PerHour(100), weir.FixedWindow{Limit: 100, Window: time.Hour}, weir.SlidingLog{Limit: 100, Window: time.Hour}},
+		slices.Repeat([]weir.Spec{weir.PerHour(100), weir.FixedWindow{Limit: 100, Window: time.Hour}}, weir.MaxClaims/2),
 	} {
 		store := New()
 		l, err := weir.New(store, "test", specs...)

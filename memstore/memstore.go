@@ -168,7 +168,7 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 			return one(granted), nil
 		}
 	}
-	if len(claims) > 1 && len(claims) <= maxTogether && times == 1 && decisions != nil {
+	if len(claims) > 1 && times == 1 && decisions != nil {
 		if granted, ok := s.decideTogether(claims, decisions); ok {
 			return granted, nil
 		}

@@ -217,7 +217,8 @@ func (s *Store) measure(own *owner) {
 	}
 }
 
-// tight reports whether a charge may find no memory: below half of the ceiling it does, because a log that grows doubles.
+// tight reports whether a charge may find no memory. Below half of the ceiling each finds some: a log that grows
+// doubles.
 func (s *Store) tight() bool { return s.bytes() > s.maxBytes/2 }
 
 // spare reports whether so much memory is left.

@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -202,6 +203,8 @@ func TestAllocations(t *testing.T) {
 		{weir.SlidingLog{Limit: 1000, Window: time.Hour}},
 		{weir.SlidingCounter{Limit: 1000, Window: time.Hour, Slices: 60}},
 		{weir.PerMinute(1000), weir.PerHour(1000), weir.SlidingLog{Limit: 1000, Window: time.Hour}, weir.FixedWindow{Limit: 1000, Window: time.Hour}},
+		slices.Repeat([]weir.Spec{weir.PerHour(1000)}, 5),
+		slices.Repeat([]weir.Spec{weir.PerHour(1000), weir.SlidingLog{Limit: 1000, Window: time.Hour}}, weir.MaxClaims/2),
 	} {
 		store, _ := driven(t, 100)
 		l := limiter(t, store, specs...)

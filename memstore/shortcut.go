@@ -17,11 +17,11 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost)
 		return 0, granted, remaining, retryAfter, resetAfter, delay, at, ok
 	}
-	if len(limits) > maxTogether || key == "" || uint64(cost) > weir.MaxUnits {
+	if len(limits) > fewTogether || key == "" || uint64(cost) > weir.MaxUnits {
 		return
 	}
-	var claims [maxTogether]weir.Claim
-	var decisions [maxTogether]weir.Decision
+	var claims [fewTogether]weir.Claim
+	var decisions [fewTogether]weir.Decision
 	for i, limit := range limits {
 		claims[i].Key, claims[i].Limit, claims[i].Cost = key, limit, cost
 	}

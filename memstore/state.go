@@ -131,8 +131,8 @@ func available(c *weir.Claim, s state, now int64) int64 {
 	}
 }
 
-// newest is the instant before which a charge does not count: that of the newest one, or of its window or slice. A charge
-// at an earlier instant would be told that one and stored at the other, and its refund not find it.
+// newest is the instant before which a charge does not count: that of the newest one, or of its window or slice. A
+// charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
 func newest(l *weir.Limit, s state) int64 {
 	switch l.Algorithm() {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:

@@ -4,16 +4,8 @@ import "github.com/weirproject/weir"
 
 // together is one request of several claims on known keys: read all, and if all grant, lock the words and write. Large
 // states are locked from the start. It never waits: if an entry is locked or changes meanwhile, a transaction
-// decides.
-type together struct {
-	store *Store
-	now   int64
-	holds [maxTogether]hold
-	count int
-}
-
-// maxTogether is how many claims are decided without a transaction.
-const maxTogether = 4
+// decides. It has a hold for each claim.
+type together []hold
 
 // hold is a claim's entry as it was read, and its state after a grant.
 type hold struct {
@@ -27,65 +19,83 @@ type hold struct {
 	locked bool  // the word, or a large state
 }
 
-// decideTogether is Decide of a few claims, once. ok is false, and nothing was done, where a transaction must decide.
+// fewTogether is the number of claims up to which a decision needs little of the stack.
+const fewTogether = 4
+
+// decideTogether is Decide of several claims, once. ok is false, and nothing was done, where a transaction must decide.
 func (s *Store) decideTogether(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
-	t := together{store: s, now: s.now()}
-	if ok = t.find(claims); ok {
-		t.catchUp()
-		granted, ok = t.decide(claims, decisions)
+	if len(claims) > fewTogether {
+		return s.decideMany(claims, decisions)
+	}
+	var holds [fewTogether]hold
+	return together(holds[:len(claims)]).run(s, claims, decisions)
+}
+
+// decideMany is apart, as clearing its holds takes longer than deciding one claim.
+func (s *Store) decideMany(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+	var holds [weir.MaxClaims]hold
+	return together(holds[:len(claims)]).run(s, claims, decisions)
+}
+
+func (t together) run(s *Store, claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+	now := s.now()
+	if ok = t.find(s, claims, now); ok {
+		if t.newer(now) {
+			now = s.now()
+		}
+		granted, ok = t.decide(s, claims, decisions, now)
 	}
 	t.unlock()
 	return granted, ok
 }
 
-func (t *together) decide(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now int64) (granted int64, ok bool) {
 	granted = 1
-	for i := range claims {
-		if !t.try(i, &claims[i], &decisions[i]) {
+	for i := range t {
+		if !t[i].try(&claims[i], &decisions[i], now) {
 			granted = 0
 		}
 	}
 	if granted == 1 {
-		return 1, t.write(claims, decisions)
+		return 1, t.write(s, claims, decisions, now)
 	}
-	for i := range claims {
-		if h := &t.holds[i]; h.writes && h.owner.large == nil { // granted by itself: describe it without the charge
-			decide(&claims[i], stateOf(h.word, h.part, nil), t.now, &decisions[i])
+	for i := range t {
+		if h := &t[i]; h.writes && h.owner.large == nil { // granted by itself: describe it without the charge
+			decide(&claims[i], stateOf(h.word, h.part, nil), now, &decisions[i])
 		}
 	}
 	return 0, t.unchanged()
 }
 
-func (t *together) find(claims []weir.Claim) bool {
+func (t together) find(s *Store, claims []weir.Claim, now int64) bool {
 	var a, b uint64
-	for i := range claims {
-		c, h := &claims[i], &t.holds[i]
+	for i := range t {
+		c, h := &claims[i], &t[i]
 		if i == 0 || c.Key != claims[i-1].Key {
-			a, b = t.store.keyer.sum(c.Key)
+			a, b = s.keyer.sum(c.Key)
 		}
 		key := makeID(a, b, c.Limit)
-		h.entry = t.store.shard(key.hash).table.Load().find(key, c.Limit)
+		h.entry = s.shard(key.hash).table.Load().find(key, c.Limit)
 		if h.entry == nil {
 			return false
 		}
-		t.count = i + 1
 		h.seq, h.word, h.part = h.entry.seq.Load(), h.entry.word.Load(), h.entry.part.Load()
 		h.owner = h.entry.owner.Load()
-		if h.word&locked != 0 || !h.readable(c) || ahead(c.Limit, stateOf(h.word, h.part, h.owner.large), t.now) {
+		if h.word&locked != 0 || !h.readable(c) || ahead(c.Limit, stateOf(h.word, h.part, h.owner.large), now) {
 			return false
 		}
 	}
 	return true
 }
 
-// catchUp reads the clock again if a state is newer: see newest.
-func (t *together) catchUp() {
-	for i := range t.count {
-		if h := &t.holds[i]; h.part >= 0 && newest(h.owner.limit, stateOf(h.word, h.part, h.owner.large)) > t.now {
-			t.now = t.store.now()
-			return
+// newer reports whether a state is newer than a reading of the clock: see newest.
+func (t together) newer(now int64) bool {
+	for i := range t {
+		if h := &t[i]; h.part >= 0 && newest(h.owner.limit, stateOf(h.word, h.part, h.owner.large)) > now {
+			return true
 		}
 	}
+	return false
 }
 
 // readable reports whether the claim can be tried on the entry, of which it locks a large state.
@@ -105,13 +115,12 @@ func (h *hold) readable(c *weir.Claim) bool {
 }
 
 // try decides one of the claims on the state that was read. It charges nothing.
-func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
-	h := &t.holds[i]
+func (h *hold) try(c *weir.Claim, d *weir.Decision, now int64) (granted bool) {
 	if big := h.owner.large; big != nil {
-		granted = big.take(c.Limit, c.Cost, t.now, d, false)
+		granted = big.take(c.Limit, c.Cost, now, d, false)
 	} else {
 		var after state
-		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, t.now, d)
+		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, now, d)
 		h.a, h.b = after.a, after.b
 	}
 	h.writes = granted && c.Cost > 0
@@ -119,22 +128,22 @@ func (t *together) try(i int, c *weir.Claim, d *weir.Decision) (granted bool) {
 }
 
 // write locks the entries that a grant changes and writes them, if nothing changed since they were read.
-func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
-	for i := range t.count {
-		if h := &t.holds[i]; h.writes && !h.lock(claims[i].Limit) {
+func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision, now int64) bool {
+	for i := range t {
+		if h := &t[i]; h.writes && !h.lock(claims[i].Limit) {
 			return false
 		}
 	}
-	if !t.unchanged() || t.store.tight() && !t.spare(claims) {
+	if !t.unchanged() || s.tight() && !s.spare(t.growth(claims, now)) {
 		return false
 	}
-	for i := range t.count {
-		h, c := &t.holds[i], &claims[i]
+	for i := range t {
+		h, c := &t[i], &claims[i]
 		switch {
 		case !h.writes:
 		case h.owner.large != nil:
-			h.owner.large.take(c.Limit, c.Cost, t.now, &decisions[i], true)
-			t.store.measure(h.owner)
+			h.owner.large.take(c.Limit, c.Cost, now, &decisions[i], true)
+			s.measure(h.owner)
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})
 		default:
@@ -145,15 +154,14 @@ func (t *together) write(claims []weir.Claim, decisions []weir.Decision) bool {
 	return true
 }
 
-// spare reports whether there is memory for what grows.
-func (t *together) spare(claims []weir.Claim) bool {
-	bytes := int64(0)
-	for i := range t.count {
-		if h := &t.holds[i]; h.writes && h.owner.large != nil {
-			bytes += h.owner.large.growth(claims[i].Limit, t.now)
+// growth is by how many bytes a grant makes the states larger.
+func (t together) growth(claims []weir.Claim, now int64) (bytes int64) {
+	for i := range t {
+		if h := &t[i]; h.writes && h.owner.large != nil {
+			bytes += h.owner.large.growth(claims[i].Limit, now)
 		}
 	}
-	return t.store.spare(bytes)
+	return bytes
 }
 
 // lock locks an entry if it is unchanged since it was read.
@@ -166,9 +174,9 @@ func (h *hold) lock(l *weir.Limit) bool {
 }
 
 // unchanged reports whether all entries are as they were read, but for the locks that are held here.
-func (t *together) unchanged() bool {
-	for i := range t.count {
-		h := &t.holds[i]
+func (t together) unchanged() bool {
+	for i := range t {
+		h := &t[i]
 		if h.owner.large != nil || h.locked && h.part < 0 { // a narrow word is the whole state
 			continue
 		}
@@ -185,9 +193,9 @@ func (t *together) unchanged() bool {
 }
 
 // unlock publishes written states and releases all locks.
-func (t *together) unlock() {
-	for i := range t.count {
-		switch h := &t.holds[i]; {
+func (t together) unlock() {
+	for i := range t {
+		switch h := &t[i]; {
 		case !h.locked:
 		case h.owner.large != nil:
 			h.owner.large.mu.Unlock()
