@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -199,6 +200,61 @@ func sharedNodes(t testing.TB) []byte {
 func TestSharedNodesAreReadInBoundedTime(t *testing.T) {
 	if _, err := open(sharedNodes(t)); err == nil || !strings.Contains(err.Error(), "neither countries") {
 		t.Error(err)
+	}
+}
+
+// TestFilesOfOtherWritersAreRead: a file needs no more than look-ups do. testdata has one of Python's mmdb_writer 0.2.7,
+// which leaves data that no network points to.
+func TestFilesOfOtherWritersAreRead(t *testing.T) {
+	python, err := os.ReadFile("testdata/mmdb_writer.mmdb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "x", IncludeReservedNetworks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, network, _ := net.ParseCIDR("127.0.0.0/16")
+	if err := tree.Insert(network, geotest.Country("CN")); err != nil {
+		t.Fatal(err)
+	}
+	var undescribed bytes.Buffer
+	if _, err := tree.WriteTo(&undescribed); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"mmdb_writer": python, "without a description": undescribed.Bytes()} {
+		d, err := open(content)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		country := ""
+		d.lookUp(netip.MustParseAddr("127.0.0.1"), func(r *record) { country = r.country() })
+		if country != "CN" {
+			t.Errorf("%s: country is %q, want CN", name, country)
+		}
+	}
+}
+
+// TestDamagedFilesAreRefused: each node and each record that one points to is read when the file is opened.
+func TestDamagedFilesAreRefused(t *testing.T) {
+	for _, size := range []int{24, 28, 32} {
+		content := geotest.MakeAs(t, mmdbwriter.Options{RecordSize: size},
+			geotest.Records{"198.51.100.0/24": geotest.Country("CN"), "203.0.113.0/24": geotest.Country("DE")})
+		if _, err := open(content); err != nil {
+			t.Fatal(err)
+		}
+		damaged := bytes.Clone(content)
+		records := bytes.Index(content, make([]byte, 16)) + 16 // behind the separator
+		copy(damaged[records:bytes.LastIndex(content, []byte("MaxMind.com"))-3], bytes.Repeat([]byte{255}, len(content)))
+		if _, err := open(damaged); err == nil {
+			t.Errorf("%d bits: damaged records are read", size)
+		}
+		outside := bytes.Clone(content)
+		copy(outside, "\xff\xff\xff\xff\xff\xff\xff\xff")
+		if _, err := open(outside[:len(outside):len(outside)]); err == nil {
+			t.Errorf("%d bits: a node that points outside of the file is read", size)
+		}
 	}
 }
 
