@@ -77,6 +77,10 @@ func TestCheckAllocatesNothing(t *testing.T) {
 	}
 }
 
+var key = []string{"key"}
+
+func oneKey(context.Context, int) ([]string, error) { return key, nil }
+
 // TestGuardAllocatesItsReservation: a guarded call reserves, so that it can give back; a lease adds its renewal. The
 // numbers are bounds, so that nothing else comes along.
 func TestGuardAllocatesItsReservation(t *testing.T) {
@@ -89,7 +93,7 @@ func TestGuardAllocatesItsReservation(t *testing.T) {
 		"a lease":      {[]weir.Spec{weir.Concurrency{Limit: 5, TTL: time.Hour}}, 25},
 	} {
 		called := 0
-		guarded := weir.Guard(limiterOn(t, memstore.New(), test.specs...), nil,
+		guarded := weir.Guard(limiterOn(t, memstore.New(), test.specs...), oneKey,
 			func(context.Context, int) (int, error) { called++; return 0, nil }, nil)
 		ctx := context.Background()
 		allocs := testing.AllocsPerRun(1000, func() {

@@ -18,8 +18,8 @@ var (
 	// or it was never taken. Nothing was changed for it.
 	ErrLeaseGone = errors.New("weir: the lease is gone: it expired or was released")
 
-	// ErrRefused is returned (wrapped) by Reserve and Acquire when the limit is exhausted for now.
-	ErrRefused = errors.New("weir: refused for now")
+	// ErrRefused is every [RefusedError], also one that is ErrNever or ErrTooLong.
+	ErrRefused = errors.New("weir: refused")
 
 	// ErrClosed is returned by a store that was closed.
 	ErrClosed = errors.New("weir: the store is closed")
@@ -59,9 +59,8 @@ func invalid(field string, given any, allowed string) error {
 	return &InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// A RefusedError is the refusal of Reserve, Acquire, Wait and Guard. It unwraps to
-// [ErrNever] when no wait can help, to [ErrTooLong] when the context leaves too little
-// time, and to [ErrRefused] otherwise.
+// A RefusedError is the refusal of Reserve, Acquire, Wait and Guard. It is [ErrRefused], and also
+// [ErrNever] when no wait can help, or [ErrTooLong] when the context leaves too little time.
 type RefusedError struct {
 	Answer Answer
 	cause  error // nil: ErrNever or ErrRefused, by the answer
@@ -81,6 +80,9 @@ func (e *RefusedError) Error() string {
 	}
 	return fmt.Sprintf("%s refused: retry after %v", name, e.Answer.RetryAfter)
 }
+
+// Is reports whether target is ErrRefused.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // Unwrap is the cause for errors.Is.
 func (e *RefusedError) Unwrap() error {

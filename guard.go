@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strconv"
 )
@@ -12,8 +13,8 @@ import (
 // in one decision, and calls fn only if all grant it.
 //
 // keys returns the key of the call: one for all limits, or one for each in the order of Limits, such as the user, the
-// address and "all". With nil keys, all calls have one key: the name of fn with its package. An error of keys is
-// returned, and fn is not called.
+// address and "all". With nil keys, all calls have one key: the name of fn with its package, unless fn is a closure, which
+// has no name of its own: then each call returns an error. An error of keys is returned, and fn is not called.
 //
 // fallback is called instead of fn after a refusal, with a *[RefusedError], and when the store fails, with its error;
 // nil returns that error. [FailOpen] makes a fallback that calls fn when the store is unavailable.
@@ -29,8 +30,8 @@ func Guard[A, R any](
 	fallback func(context.Context, A, error) (R, error),
 ) func(context.Context, A) (R, error) {
 	if keys == nil {
-		name := []string{runtime.FuncForPC(reflect.ValueOf(fn).Pointer()).Name()}
-		keys = func(context.Context, A) ([]string, error) { return name, nil }
+		name, err := nameOf(fn)
+		keys = func(context.Context, A) ([]string, error) { return []string{name}, err }
 	}
 	return func(ctx context.Context, argument A) (result R, err error) {
 		names, err := keys(ctx, argument)
@@ -64,6 +65,18 @@ func Guard[A, R any](
 		cost = 1
 		return fn(held, argument)
 	}
+}
+
+var closure = regexp.MustCompile(`\.func\d+(\.\d+|-range\d+)*$`)
+
+// nameOf is the name of a function. That of a closure, such as main.func1, changes with the program around it: two
+// builds of one program would count apart.
+func nameOf(fn any) (string, error) {
+	name := runtime.FuncForPC(reflect.ValueOf(fn).Pointer()).Name()
+	if closure.MatchString(name) {
+		return "", invalid("keys", "none for the closure "+name, "give keys, or a function that has a name")
+	}
+	return name, nil
 }
 
 // FailOpen is a fallback of [Guard] that calls fn, without a limit, when the store is unavailable. It returns refusals

@@ -63,8 +63,8 @@ func TestARefusalIsTyped(t *testing.T) {
 	}
 	never := &weir.RefusedError{Answer: weir.Answer{Limit: refused.Answer.Limit,
 		Decision: weir.Decision{RetryAfter: weir.Never}}}
-	if !errors.Is(never, weir.ErrNever) || errors.Is(never, weir.ErrRefused) {
-		t.Errorf("%v is not ErrNever", never)
+	if !errors.Is(never, weir.ErrNever) || !errors.Is(never, weir.ErrRefused) {
+		t.Errorf("%v is not ErrNever and ErrRefused", never)
 	}
 	if n, err := send(t.Context(), message{"2", "abc"}); n != 3 || err != nil {
 		t.Errorf("another key: %d, %v", n, err)
@@ -227,6 +227,8 @@ func TestGuardOfSeveralKeysIsOneDecision(t *testing.T) {
 	}
 }
 
+func seven(context.Context, message) (int, error) { return 7, nil }
+
 func TestGuardWithoutKeysHasTheNameOfItsFunction(t *testing.T) {
 	store := memstore.New()
 	l := guarded(t, store, weir.PerHour(1))
@@ -236,8 +238,7 @@ func TestGuardWithoutKeysHasTheNameOfItsFunction(t *testing.T) {
 	if _, err := weir.Guard(l, nil, deliver, nil)(t.Context(), message{"2", ""}); !errors.Is(err, weir.ErrRefused) {
 		t.Errorf("the same function: %v", err)
 	}
-	other := func(context.Context, message) (int, error) { return 7, nil }
-	if n, err := weir.Guard(l, nil, other, nil)(t.Context(), message{}); n != 7 || err != nil {
+	if n, err := weir.Guard(l, nil, seven, nil)(t.Context(), message{}); n != 7 || err != nil {
 		t.Errorf("another function: %d, %v", n, err)
 	}
 	answer, err := l.Peek(t.Context(), "github.com/weirproject/weir_test.deliver")
@@ -284,5 +285,15 @@ func TestGuardFailurePolicies(t *testing.T) {
 				t.Errorf("%s: %s, want %s", test.name, got, want)
 			}
 		}
+	}
+}
+
+// The name of a closure changes with the program around it: it is no key.
+func TestGuardOfAClosureNeedsKeys(t *testing.T) {
+	l := limiterOn(t, memstore.New(), weir.PerHour(1))
+	calls := 0
+	guarded := weir.Guard(l, nil, func(context.Context, int) (int, error) { calls++; return 0, nil }, nil)
+	if _, err := guarded(t.Context(), 1); !isInput(err) || !strings.Contains(err.Error(), "give keys") || calls != 0 {
+		t.Errorf("a closure without keys: %v, %d calls", err, calls)
 	}
 }

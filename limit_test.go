@@ -59,7 +59,7 @@ func TestNewLimitErrorsNameTheField(t *testing.T) {
 		{"n", weir.Calendar{Limit: 1, Unit: weir.Day, Zone: "Local"}, "zone", `"Local"`},
 		{"n", weir.SlidingLog{Limit: -5, Window: time.Second}, "limit", "-5"},
 		{"n", weir.SlidingLog{Limit: 5, Window: 1500 * time.Nanosecond}, "window", "1.5µs"},
-		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second}, "slices", "0"},
+		{"n", weir.SlidingCounter{Limit: 5, Window: 7 * time.Microsecond}, "slices", "10"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: 3}, "slices", "3"},
 		{"n", weir.SlidingCounter{Limit: 5, Window: time.Second, Slices: weir.MaxSlices + 1}, "slices", "101"},
 		{"n", weir.SlidingCounter{Limit: weir.MaxUnits, Window: time.Second + time.Microsecond, Slices: 1}, "limit",

@@ -48,7 +48,8 @@ type Answer struct {
 }
 
 // New makes a limiter of one or several limits. The first is called name, the next
-// name.2, name.3 and so on: keep their order when you change their numbers.
+// name.2, name.3 and so on: keep their order when you change their numbers. Limiters with limits of
+// one name and algorithm on one store share the counts of a key, whatever their numbers.
 func New(store Store, name string, specs ...Spec) (*Limiter, error) {
 	limits := make([]*Limit, len(specs))
 	for i, spec := range specs {
@@ -118,6 +119,19 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, cost ...int64) (Ans
 		return Answer{}, err
 	}
 	_, answer, err := l.ask(ctx, key, cost, 1)
+	return answer, err
+}
+
+// AllowKeys is Allow with a key for each limit, in the order of Limits, as one decision: the account
+// and the address of a login, for example.
+func (l *Limiter) AllowKeys(ctx context.Context, keys ...string) (Answer, error) {
+	if err := l.checkKeys(keys); err != nil {
+		return Answer{}, err
+	}
+	c := l.call(keys[0], costs{1})
+	defer l.done(c)
+	c.spread(keys)
+	_, answer, err := l.send(ctx, c, 1)
 	return answer, err
 }
 
@@ -210,6 +224,10 @@ func (l *Limiter) ask(
 ) (granted int64, answer Answer, err error) {
 	c := l.call(key, cost)
 	defer l.done(c)
+	return l.send(ctx, c, times)
+}
+
+func (l *Limiter) send(ctx context.Context, c *call, times int64) (granted int64, answer Answer, err error) {
 	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
 	if err != nil {
 		return 0, Answer{}, leaseHint(err)
@@ -243,9 +261,19 @@ func newCall(limits []*Limit) *call {
 }
 
 func (l *Limiter) call(key string, cost costs) *call {
-	c := l.pool.Get().(*call)
+	c, made := l.pool.Get().(*call)
+	if !made {
+		panic("weir: a Limiter must be made by New or NewLimiter")
+	}
 	c.fill(key, cost, "")
 	return c
+}
+
+// spread sets the keys: one for all claims, or one for each.
+func (c *call) spread(keys []string) {
+	for i := range c.claims {
+		c.claims[i].Key = keys[min(i, len(keys)-1)]
+	}
 }
 
 func (l *Limiter) done(c *call) {

@@ -172,7 +172,7 @@ func TestNeverIsNotAWait(t *testing.T) {
 	_, err := l.Reserve(t.Context(), "key", 11)
 	for what, err := range map[string]error{"Reserve": err, "Wait": l.WaitN(t.Context(), "key", 11)} {
 		var refused *weir.RefusedError
-		if !errors.Is(err, weir.ErrNever) || errors.Is(err, weir.ErrRefused) || !errors.As(err, &refused) {
+		if !errors.Is(err, weir.ErrNever) || !errors.Is(err, weir.ErrRefused) || !errors.As(err, &refused) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
@@ -618,5 +618,73 @@ func TestWaitRefusesLeases(t *testing.T) {
 	l, _ := drive(t, weir.Concurrency{Limit: 1, TTL: time.Hour})
 	if err := l.Wait(t.Context(), "key"); !isInput(err) || remaining(t, l) != 1 {
 		t.Errorf("waited for a lease that has no owner: %v, %d left", err, remaining(t, l))
+	}
+}
+
+// A login is limited by its account and by its address, in one decision.
+func TestAllowKeys(t *testing.T) {
+	l := limiterOn(t, memstore.New(), weir.PerHour(2), weir.PerHour(3))
+	for i, one := range []struct {
+		account, address string
+		want             bool
+	}{{"ann", "1", true}, {"ann", "2", true}, {"ann", "3", false}, {"bob", "1", true}, {"eve", "1", true}, {"joe", "1", false}} {
+		if a, err := l.AllowKeys(t.Context(), one.account, one.address); err != nil || a.Allowed != one.want {
+			t.Errorf("%d: %+v, %v; want %v", i, a, err, one.want)
+		}
+	}
+	if a, err := l.AllowKeys(t.Context(), "one for both"); err != nil || !a.Allowed {
+		t.Errorf("one key: %+v, %v", a, err)
+	}
+	if _, err := l.AllowKeys(t.Context(), "1", "2", "3"); !isInput(err) {
+		t.Errorf("three keys for two limits: %v", err)
+	}
+	if _, err := l.AllowKeys(t.Context()); !isInput(err) {
+		t.Errorf("no key: %v", err)
+	}
+}
+
+// Each refusal is ErrRefused, whatever else it is.
+func TestEveryRefusalIsErrRefused(t *testing.T) {
+	l := limiterOn(t, memstore.New(), weir.PerHour(1))
+	allow(t, l, 1)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, now := l.Reserve(t.Context(), "key", 1)
+	_, never := l.Reserve(t.Context(), "key", 2)
+	for _, err := range []error{now, never, l.Wait(soon, "key")} {
+		if !errors.Is(err, weir.ErrRefused) {
+			t.Errorf("%v is not ErrRefused", err)
+		}
+	}
+	if errors.Is(now, weir.ErrNever) || !errors.Is(never, weir.ErrNever) {
+		t.Errorf("%v, %v: which is ErrNever?", now, never)
+	}
+}
+
+func TestRetryAfterSeconds(t *testing.T) {
+	for wait, want := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2,
+		weir.Never - 1: 9223372037} {
+		if n, ok := (weir.Decision{RetryAfter: wait}).RetryAfterSeconds(); n != want || !ok {
+			t.Errorf("%v: %d, %v", wait, n, ok)
+		}
+	}
+	if n, ok := (weir.Decision{RetryAfter: weir.Never}).RetryAfterSeconds(); n != 0 || ok {
+		t.Errorf("never: %d, %v", n, ok)
+	}
+}
+
+func TestLimiterThatWasNotMadeSaysSo(t *testing.T) {
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "New") {
+			t.Errorf("the zero Limiter panics with %s", text)
+		}
+	}()
+	new(weir.Limiter).Allow(t.Context(), "key")
+}
+
+func TestSlidingCounterHasTenSlices(t *testing.T) {
+	limit := weir.MustLimit("counter", weir.SlidingCounter{Limit: 5, Window: time.Minute})
+	if limit.String() != "sliding_counter 5/1m slices 10" {
+		t.Errorf("without a number of slices it is %s", limit)
 	}
 }

@@ -120,7 +120,7 @@ func (p *limitParser) spec(algorithm string) Spec {
 		return SlidingLog{Limit: n, Window: period}
 	case "sliding_counter":
 		n, period := p.rate()
-		return SlidingCounter{Limit: n, Window: period, Slices: p.option("slices", 10)}
+		return SlidingCounter{Limit: n, Window: period, Slices: p.option("slices", defaultSlices)}
 	case "concurrency":
 		return p.concurrency()
 	}

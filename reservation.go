@@ -69,9 +69,7 @@ func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Res
 		lease, sent = NewLeaseID(), time.Now()
 	}
 	c.fill(keys[0], cost, lease)
-	for i, key := range keys {
-		c.claims[i].Key = key
-	}
+	c.spread(keys)
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
 	if err != nil {
 		return nil, err

@@ -206,22 +206,26 @@ func (s SlidingLog) String() string { return "sliding_log " + rate(s.Limit, s.Wi
 type SlidingCounter struct {
 	Limit  int64         // units, 1 to 2^52
 	Window time.Duration // 1 µs or more, whole microseconds, a multiple of Slices
-	Slices int64         // 1 to MaxSlices
+	Slices int64         // 1 to MaxSlices; 0 is 10
 }
 
 // MaxSlices is the largest number of slices of a SlidingCounter.
 const MaxSlices = 100
+
+// defaultSlices are those of a SlidingCounter without a number, also in text.
+const defaultSlices = 10
 
 func (s SlidingCounter) compile(l *Limit) error {
 	l.algorithm = AlgorithmSlidingCounter
 	if err := l.window(s.Limit, s.Window); err != nil {
 		return err
 	}
-	if s.Slices < 1 || s.Slices > MaxSlices || l.period%s.Slices != 0 {
-		return invalid("slices", s.Slices,
+	n := s.count()
+	if n < 1 || n > MaxSlices || l.period%n != 0 {
+		return invalid("slices", n,
 			fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
-	l.slices, l.slice = s.Slices, l.period/s.Slices
+	l.slices, l.slice = n, l.period/n
 	slice := l.slice
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		hi, lo := bits.Mul64(uint64(s.Limit), uint64(slice/tick))
@@ -231,12 +235,19 @@ func (s SlidingCounter) compile(l *Limit) error {
 		}
 	}
 	return invalid("limit", s.Limit, fmt.Sprintf("limit × slice at most 2^52: with slices of %s use a smaller limit, "+
-		"more slices, or slices of whole seconds", duration(s.Window/time.Duration(s.Slices))))
+		"more slices, or slices of whole seconds", duration(s.Window/time.Duration(n))))
 }
 
 // String is "sliding_counter COUNT/WINDOW slices N".
 func (s SlidingCounter) String() string {
-	return "sliding_counter " + rate(s.Limit, s.Window) + " slices " + strconv.FormatInt(s.Slices, 10)
+	return "sliding_counter " + rate(s.Limit, s.Window) + " slices " + strconv.FormatInt(s.count(), 10)
+}
+
+func (s SlidingCounter) count() int64 {
+	if s.Slices == 0 {
+		return defaultSlices
+	}
+	return s.Slices
 }
 
 // Concurrency grants Limit units held at once. Each holder has a lease that ends when it is

@@ -82,6 +82,19 @@ type Decision struct {
 	At Instant
 }
 
+// RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as the header field Retry-After has
+// it. ok is false for [Never]: then send no such field, as no wait helps.
+func (d Decision) RetryAfterSeconds() (n int64, ok bool) {
+	if d.RetryAfter == Never {
+		return 0, false
+	}
+	n = int64(d.RetryAfter / time.Second)
+	if d.RetryAfter%time.Second > 0 {
+		n++
+	}
+	return n, true
+}
+
 // A Store decides claims, atomically, by one clock. Implementations are safe for
 // concurrent use; storetest is the suite that they pass.
 //

@@ -81,7 +81,9 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version(),
 	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetIn(system.In)
 	root.SetOut(system.Out)
 	root.SetErr(system.Err)
