@@ -38,7 +38,7 @@ type envoyDomain struct {
 type envoyNode struct {
 	at       *yaml.Node
 	key      string
-	value    string // without the star of a wildcard
+	value    string // of a wildcard with its stars
 	kind     envoyKind
 	limit    *envoyLimit
 	shadow   bool
@@ -147,8 +147,8 @@ func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
 		e.wrong(n, "key is missing; each descriptor has one")
 		return nil
 	}
-	if value, wild := strings.CutSuffix(node.value, "*"); wild {
-		node.kind, node.value = envoyWild, value
+	if strings.Contains(node.value, "*") {
+		node.kind = envoyWild
 	} else if node.value != "" {
 		node.kind = envoyExact
 	} else if strings.HasSuffix(node.key, "*") {
@@ -265,11 +265,11 @@ func (e *envoyDomain) rule(path []level) bool {
 			name += "_" + at.value
 			spec.Match.Descriptor[at.key] = []string{at.value}
 		case envoyWild:
-			name += "_" + at.value + "_any"
+			name += "_" + strings.ReplaceAll(at.value, "*", "") + "_any"
 			if spec.Match.Regex.Descriptor == nil {
 				spec.Match.Regex.Descriptor = make(map[string][]string)
 			}
-			spec.Match.Regex.Descriptor[at.key] = []string{begins(at.value)}
+			spec.Match.Regex.Descriptor[at.key] = []string{wildcard(at.value)}
 		}
 		spec.Match.Not = append(spec.Match.Not, at.excluded(i == len(path)-1)...)
 	}
@@ -288,8 +288,13 @@ func (e *envoyDomain) rule(path []level) bool {
 	return e.add(e.file, node.at.Line, spec)
 }
 
-// begins is an expression for the texts that begin so.
-func begins(prefix string) string { return regexp.QuoteMeta(prefix) + ".*" }
+// wildcard is an expression for the texts that fit a value, in which a star stands for any text.
+func wildcard(value string) string { return strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, ".*") }
+
+// fits reports whether a text fits a value with stars.
+func fits(value, text string) bool {
+	return regexp.MustCompile("(?s)^" + wildcard(value) + "$").MatchString(text)
+}
 
 // excluded are the entries that a node before this one takes. At the last level of a path no exclusion is needed for
 // one whose rule is of the same group and more specific, or as specific and earlier.
@@ -302,10 +307,10 @@ func (l *level) excluded(last bool) (list []rules.Match) {
 		resolved := last && other.ruled && other.shadow == l.shadow
 		switch {
 		case other.key != l.key || l.kind == envoyExact || resolved:
-		case other.kind == envoyExact && (l.kind == envoyAny || strings.HasPrefix(other.value, l.value)):
+		case other.kind == envoyExact && (l.kind == envoyAny || fits(l.value, other.value)):
 			values = append(values, other.value)
 		case other.kind == envoyWild:
-			expressions = append(expressions, begins(other.value))
+			expressions = append(expressions, wildcard(other.value))
 		}
 	}
 	for chunk := range slices.Chunk(values, bounds.Values) {

@@ -26,6 +26,13 @@ type branch struct {
 // An entry is one of a descriptor in a request.
 type entry struct{ key, value string }
 
+// globs reports whether a text consists of the parts, with any texts between them.
+func globs(parts []string, text string) bool {
+	rest, begins := strings.CutPrefix(text, parts[0])
+	last := parts[len(parts)-1]
+	return begins && len(rest) >= len(last) && strings.HasSuffix(rest, last) && len(parts) == 2
+}
+
 // find is how envoyproxy/ratelimit documents its look-up: "a specific value before the key alone", one level for each
 // entry, and a limit only where the entries end.
 func find(level []*branch, entries []entry) (limit *branch, path []*branch) {
@@ -33,8 +40,7 @@ func find(level []*branch, entries []entry) (limit *branch, path []*branch) {
 		at := slices.IndexFunc(level, func(b *branch) bool { return b.key == e.key && b.value == e.value })
 		if at < 0 {
 			at = slices.IndexFunc(level, func(b *branch) bool {
-				prefix, wild := strings.CutSuffix(b.value, "*")
-				return b.key == e.key && wild && strings.HasPrefix(e.value, prefix)
+				return b.key == e.key && strings.Contains(b.value, "*") && globs(strings.Split(b.value, "*"), e.value)
 			})
 		}
 		if at < 0 {
@@ -79,7 +85,7 @@ func (l *referenceLimiter) refuses(at int64, entries []entry) bool {
 // Words of random trees are few, so that branches overlap.
 var (
 	keys       = []string{"a", "b", "c"}
-	values     = []string{"", "", "x", "xy", "xyz", "y", "x*", "xy*", "*"}
+	values     = []string{"", "", "x", "xy", "xyz", "y", "x*", "xy*", "*", "x*z", "*y"}
 	sent       = []string{"x", "xy", "xyz", "xyzz", "y", "z*", "z"}
 	units      = map[int64]string{1: "second", 60: "minute", 3600: "hour", 86400: "day"}
 	unitLength = []int64{1, 60, 3600, 86400}
@@ -96,7 +102,7 @@ func randomTree(r *rand.Rand, without []string, depth int) (list []*branch) {
 		if r.IntN(4) > 0 {
 			b.perUnit, b.seconds, b.unlimited = r.IntN(5), unitLength[r.IntN(4)], r.IntN(5) == 0
 		}
-		b.share = strings.HasSuffix(b.value, "*") && r.IntN(3) == 0
+		b.share = strings.Contains(b.value, "*") && r.IntN(3) == 0
 		if depth > 1 && r.IntN(2) == 0 {
 			b.below = randomTree(r, append(slices.Clone(without), b.key), depth-1)
 		}

@@ -65,7 +65,9 @@ type nginxSettings struct {
 	limits [2][]nginxLimit // of requests, of connections
 	status [2]int
 	dry    [2]bool
-	ends   bool // a return comes before limits
+	ends   bool         // a return comes before limits
+	errors []*directive // error_page
+	index  *directive
 }
 
 // An nginxServer is a server, and the places in it.
@@ -74,6 +76,7 @@ type nginxServer struct {
 	names    []string // hosts as in rules
 	fallback bool     // it gets requests of unknown hosts
 	places   []*nginxPlace
+	named    []*nginxPlace // @NAME, where only redirects lead
 }
 
 // blockLacks lists limits in blocks that are not about HTTP.
@@ -174,7 +177,7 @@ func (n *nginxConf) rate(d *directive, text string) int64 {
 func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSettings {
 	s := *outer
 	var own [2]bool
-	var before []*directive // decide before limits
+	ownErrors := false
 	for _, d := range block {
 		kind := 0
 		if strings.HasPrefix(d.name, "limit_conn") {
@@ -198,14 +201,13 @@ func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSet
 			n.lacks(d.file, d.line, "see --log-level and docs/audit.md", "%s", d.name)
 		case "limit_rate", "limit_rate_after":
 			n.lacks(d.file, d.line, "keep it in nginx: rules limit requests, not the speed of a response", "%s", d.name)
-		case "if", "rewrite":
-			before = append(before, d)
-		}
-	}
-	if len(s.limits[0])+len(s.limits[1]) > 0 {
-		for _, d := range before {
-			n.lacks(d.file, d.line, "see whether requests meet other limits, or none, because of it", "%s %.80s",
-				d.name, strings.Join(d.args, " "))
+		case "error_page":
+			if !ownErrors {
+				s.errors, ownErrors = nil, true
+			}
+			s.errors = append(s.errors, d)
+		case "index":
+			s.index = d
 		}
 	}
 	return &s
@@ -283,6 +285,7 @@ func (n *nginxConf) server(d *directive, base *nginxSettings) {
 		last := len(s.places) - 1
 		s.places = slices.Insert(s.places[:last:last], 0, s.places[last]) // it is read first
 	}
+	n.redirects(s)
 	n.places = append(n.places, s.places...)
 }
 
@@ -325,7 +328,7 @@ func (n *nginxConf) locations(s *nginxServer, block []*directive, outer *nginxSe
 }
 
 func (n *nginxConf) place(p *nginxPlace, s *nginxSettings) {
-	p.ends = s.ends
+	p.ends, p.errors, p.index = s.ends, s.errors, s.index
 	for kind, limits := range s.limits {
 		for _, l := range limits {
 			l.dry = s.dry[kind]
@@ -336,6 +339,10 @@ func (n *nginxConf) place(p *nginxPlace, s *nginxSettings) {
 	if len(s.limits[0]) > 0 && len(s.limits[1]) > 0 && !p.ends {
 		n.lacks(p.at.file, p.at.line, "nothing: a refused request is charged nowhere in weir",
 			"limit_req also counts the requests that limit_conn refuses")
+	}
+	if p.kind == namedPlace {
+		p.server.named = append(p.server.named, p)
+		return
 	}
 	p.order = len(p.server.places)
 	p.server.places = append(p.server.places, p)

@@ -105,6 +105,19 @@ var nginxProofs = []nginxProof{
 	{name: "users that are not limited", http: `map $http_x_user $k { default $binary_remote_addr; ANN ""; cleo ""; }
 		limit_req_zone $k zone=z:1m rate=10r/s;
 		server { LISTEN; location / { limit_req zone=z burst=3 nodelay; empty_gif; } }`},
+	{name: "WordPress", http: `limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s;
+		server { LISTEN; location / { try_files $uri $uri/ /index.php?$args; }
+			location ~ \.php$ { limit_req zone=z burst=3 nodelay; empty_gif; } location = /login { empty_gif; } }`},
+	{name: "Laravel", http: `limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s;
+		server { LISTEN; location / { try_files $uri $uri/ /index.php$is_args$args; }
+			location = /index.php { limit_req zone=z burst=3 nodelay; empty_gif; } location /api/ { empty_gif; } }`},
+	{name: "one page", http: `limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s;
+		server { LISTEN; location / { try_files $uri /index.html; }
+			location = /index.html { limit_req zone=z burst=3 nodelay; empty_gif; } location /api { empty_gif; } }`},
+	{name: "a named location", http: `limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s;
+		limit_req_zone $binary_remote_addr zone=y:1m rate=5r/s;
+		server { LISTEN; location / { try_files $uri @app; } location @app { limit_req zone=z burst=3 nodelay; empty_gif; }
+			location /login { limit_req zone=y; try_files $uri @app; } }`},
 	{name: "users that are limited", http: `map $http_x_user $k { default ""; ann $binary_remote_addr; CLEO $binary_remote_addr; }
 		include zone[s].conf;
 		server { LISTEN; location / { limit_req zone=z burst=3 nodelay; empty_gif; } }`},

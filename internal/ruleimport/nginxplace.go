@@ -15,10 +15,14 @@ type nginxPlace struct {
 	kind   placeKind
 	text   string
 	regex  *regexp.Regexp
-	first  bool // ^~: a prefix that regular expressions do not take from
-	ends   bool // limits are not reached
-	order  int
-	limits []nginxLimit
+	first  bool         // ^~: a prefix that regular expressions do not take from
+	ends   bool         // limits are not reached
+	errors []*directive // error_page
+	index  *directive
+	// referred is that a redirect leads to a named place.
+	referred bool
+	order    int
+	limits   []nginxLimit
 	// statuses are of what each limit refuses.
 	statuses []int
 }
@@ -32,6 +36,7 @@ const (
 	prefixPlace placeKind = iota
 	exactPlace
 	regexPlace
+	namedPlace
 )
 
 // location reads location [=|~|~*|^~] TEXT.
@@ -52,7 +57,7 @@ func (n *nginxConf) location(d *directive, s *nginxServer) (p *nginxPlace, ok bo
 	}
 	switch {
 	case strings.HasPrefix(p.text, "@"):
-		return nil, false // no client gets there
+		p.kind = namedPlace
 	case sign == "=":
 		p.kind = exactPlace
 	case sign == "^~":
@@ -121,7 +126,7 @@ type use struct {
 func (n *nginxConf) emit() {
 	var uses []*use
 	for _, p := range n.places {
-		if p.ends || !p.server.fallback && len(p.server.names) == 0 {
+		if p.ends || p.own("internal") != nil || !p.server.fallback && len(p.server.names) == 0 {
 			for _, l := range p.limits {
 				l.zone.used = true
 			}
@@ -134,6 +139,13 @@ func (n *nginxConf) emit() {
 				uses = append(uses, &use{limit: l})
 			}
 			uses[i].places = append(uses[i].places, p)
+		}
+	}
+	for _, s := range n.servers {
+		for _, p := range s.named {
+			for _, l := range p.limits {
+				l.zone.used = l.zone.used || p.referred
+			}
 		}
 	}
 	count := make(map[*nginxZone]int)

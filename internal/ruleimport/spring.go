@@ -19,6 +19,10 @@ func (j *job) spring() {
 	for _, t := range j.texts {
 		for _, d := range j.documents(t) {
 			s := &springConf{document: d}
+			if s.ofProfile() {
+				continue
+			}
+			s.fill(d.root)
 			for _, path := range []string{"spring.cloud.gateway", "spring.cloud.gateway.server.webflux"} {
 				found = s.gateway(path) || found
 			}
@@ -33,6 +37,43 @@ func (j *job) spring() {
 type springConf struct {
 	document
 	denyEmpty bool // requests without a key are refused
+}
+
+// ofProfile lists a document of a profile, whose lists replace those of the documents before it.
+func (s *springConf) ofProfile() bool {
+	for _, path := range []string{"spring.config.activate.on-profile", "spring.profiles"} {
+		if n := s.lookup(s.root, path); n != nil && n.Kind != yaml.MappingNode {
+			s.lacks(n, "import the document alone, in a file of its own: it replaces lists of the others",
+				"the document of the profile %.80s", n.Value)
+			return true
+		}
+	}
+	return false
+}
+
+// placeholder is ${NAME} or ${NAME:default}.
+var placeholder = regexp.MustCompile(`\$\{([^{}:]*)(?::([^{}]*))?\}`)
+
+// fill writes the defaults of placeholders, whose values the environment may set, and lists them.
+func (s *springConf) fill(n *yaml.Node) {
+	for _, child := range n.Content {
+		s.fill(child)
+	}
+	if n.Kind != yaml.ScalarNode || !strings.Contains(n.Value, "${") {
+		return
+	}
+	without := false
+	text := n.Value
+	filled := placeholder.ReplaceAllStringFunc(text, func(one string) string {
+		parts := placeholder.FindStringSubmatch(one)
+		without = without || !strings.Contains(one, ":")
+		return parts[2]
+	})
+	if without || strings.Contains(filled, "${") {
+		return // what needs it says so
+	}
+	n.Value = filled
+	s.lacks(n, "see whether the environment sets it", "%.80s is taken for %.80q", text, filled)
 }
 
 // lookup finds a place by a path, whose words may stand together in one key.
@@ -243,7 +284,12 @@ func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
 func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 	spec := rules.Spec{Name: r.spec.Name, Description: s.origin(f.at), Match: match, OnStoreError: rules.AllowAll}
 	rate, burst, tokens, resolver, deny := int64(0), int64(1), int64(1), "", s.denyEmpty
+	open := "" // a number that the environment has
 	number := func(name, text string) int64 {
+		if strings.Contains(text, "${") {
+			open = fmt.Sprintf("%s %.80s", name, text)
+			return 1
+		}
 		return s.number(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: f.at.Line, Column: f.at.Column}, name, 1,
 			weir.MaxUnits)
 	}
@@ -273,11 +319,20 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 			resolver = value
 		case "deny-empty-key", "denyEmptyKey":
 			deny = value != "false"
+		case "rate-limiter":
 		default:
 			s.lacks(f.at, "see whether limits depend on it", "RequestRateLimiter has %.80s: %.80s", name, value)
 		}
 	}
-	if rate == 0 {
+	switch {
+	case open != "":
+		s.lacks(f.at, "write the number; nothing limits this route now", "%s of route %.80s", open, r.spec.Name)
+		return
+	case f.long["rate-limiter"] != "": // which may not read the numbers
+		s.lacks(f.at, "write the limit of the bean as a rule; nothing limits this route now",
+			"the rate limiter %.80s of route %.80s", f.long["rate-limiter"], r.spec.Name)
+		return
+	case rate == 0:
 		s.wrong(f.at, "replenishRate is missing; allowed: a whole number from 1")
 		return
 	}

@@ -57,15 +57,19 @@ func TestSpringListsWhatHasNoEqual(t *testing.T) {
 	const before = "spring:\n  cloud.gateway:\n    routes:\n    - id: a\n      uri: http://10.0.0.1\n      "
 	const limit = "{name: RequestRateLimiter, args: {redis-rate-limiter.replenishRate: 1"
 	for source, want := range map[string]string{
-		before + "predicates: [After=2020]":                                          "source:6: predicate After",
-		before + "filters: [RewritePath=/a]":                                         "source:6: filter RewritePath",
-		before + "filters: [\"RequestRateLimiter=1, 2\"]":                            "the short form of RequestRateLimiter",
-		before + "filters: [" + limit + ", status-code: 420}}]":                      "status-code: 420",
-		before + "filters: [" + limit + ", key-resolver: '#{@ipKeyResolver}'}}]":     "is taken for client.ip",
-		before + "filters: [" + limit + ", key-resolver: '#{@tenant}'}}]":            "key-resolver #{@tenant}",
-		before + "filters: [" + limit + ", redis-rate-limiter.requestedTokens: 5}}]": "rule a: ",
-		strings.Replace(before, "http:", "lb:", 1) + "order: 1":                      `uri "lb://10.0.0.1"`,
-		before + "colour: red":                                                       `the field "colour"`,
+		before + "predicates: [After=2020]":                                                                                      "source:6: predicate After",
+		before + "filters: [RewritePath=/a]":                                                                                     "source:6: filter RewritePath",
+		before + "filters: [\"RequestRateLimiter=1, 2\"]":                                                                        "the short form of RequestRateLimiter",
+		before + "filters: [" + limit + ", status-code: 420}}]":                                                                  "status-code: 420",
+		before + "filters: [" + limit + ", key-resolver: '#{@ipKeyResolver}'}}]":                                                 "is taken for client.ip",
+		before + "filters: [" + limit + ", key-resolver: '#{@tenant}'}}]":                                                        "key-resolver #{@tenant}",
+		before + "filters: [" + limit + ", redis-rate-limiter.requestedTokens: 5}}]":                                             "rule a: ",
+		strings.Replace(before, "http:", "lb:", 1) + "order: 1":                                                                  `uri "lb://10.0.0.1"`,
+		before + "filters: [{name: RequestRateLimiter, args: {redis-rate-limiter.replenishRate: '${RATE:5}'}}]":                  `${RATE:5} is taken for "5"`,
+		before + "filters: [{name: RequestRateLimiter, args: {redis-rate-limiter.replenishRate: '${RATE}'}}]":                    "replenishRate ${RATE} of route a",
+		before + "filters: [{name: RequestRateLimiter, args: {rate-limiter: '#{@mine}'}}]":                                       "the rate limiter #{@mine} of route a",
+		before + "order: 1\n---\nspring.config.activate.on-profile: prod\nspring.cloud.gateway.routes: [{id: b, uri: http://b}]": "the document of the profile prod",
+		before + "colour: red": `the field "colour"`,
 	} {
 		result, _ := imported(t, "spring", source)
 		if len(result.Notes) == 0 || !strings.Contains(result.Notes[0].String(), want) {
