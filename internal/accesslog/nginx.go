@@ -32,6 +32,8 @@ var nginxVariables = map[string]variable{
 	"bytes_sent":         {field: size},
 	"body_bytes_sent":    {field: size, rank: 1},
 	"request_time":       {field: took},
+	"limit_req_status":   {field: header, header: "Limit-Req-Status"}, // of no request: what limits did
+	"limit_conn_status":  {field: header, header: "Limit-Conn-Status"},
 	"http_user_agent":    {field: agent, header: "User-Agent"},
 }
 

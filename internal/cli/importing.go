@@ -1,18 +1,24 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/internal/backtest"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
 
 // An importFlags are the flags of import.
@@ -20,6 +26,9 @@ type importFlags struct {
 	out  string
 	to   string
 	json bool
+
+	verify string
+	log    backtestFlags // its format and zone
 }
 
 func newImport(s *System) *cobra.Command {
@@ -33,28 +42,37 @@ func newImport(s *System) *cobra.Command {
 What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
 top of the rule file. The file - is the standard input.
 
-The exit code is 0 if everything was imported, 3 if something has no equal, and 2 if a file cannot
+With --verify the access log of the old limiter is replayed through the imported rules, and what they
+decide is compared with what it answered: 429 or 503, or nginx's $limit_req_status if --log-format has
+it. That is one number for any configuration, whatever was read of it.
+
+The exit code is 0 if everything was imported, 3 if something has no equal or more than
+1 % of the requests are decided otherwise, and 2 if a file cannot
 be read, or has mistakes.`,
 		Example: `  weir import envoy config/ratelimit.yaml
   weir import --out imported.yaml nginx nginx.conf
+  weir import --out imported.yaml --verify access.log nginx nginx.conf
   weir import --to redis weir imported.yaml`,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
 					strings.Join(ruleimport.Formats(), ", "))
 			}
-			return importRules(s, &f, args[0], args[1:])
+			return importRules(cmd.Context(), s, &f, args[0], args[1:])
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.out, "out", "", "write the rules to `FILE`")
 	flags.StringVar(&f.to, "to", "yaml", "`FORM`: yaml, a rule file, or redis, commands that write hashes of rules")
+	flags.StringVar(&f.verify, "verify", "", "compare with what the access log in `FILE` says was answered")
+	flags.StringVar(&f.log.logFormat, "log-format", "auto", "`FORMAT` of the log, as for weir backtest")
+	flags.StringVar(&f.log.zone, "log-zone", "UTC", "time `ZONE` of times of the log that do not say theirs")
 	flags.BoolVar(&f.json, "json", false, "print JSON: the rules as text, and what has no equal")
 	return command
 }
 
-func importRules(s *System, f *importFlags, format string, names []string) error {
+func importRules(ctx context.Context, s *System, f *importFlags, format string, names []string) error {
 	if f.to != "yaml" && f.to != "redis" {
 		return usagef("--to is %.80q; allowed: yaml, redis", f.to)
 	}
@@ -80,10 +98,49 @@ func importRules(s *System, f *importFlags, format string, names []string) error
 	if err := f.write(s, result, text); err != nil {
 		return err
 	}
-	if len(result.Notes) > 0 {
+	differs := false
+	if f.verify != "" {
+		if differs, err = f.compare(ctx, s, result.Rules); err != nil {
+			return &exit{exitUsage, err}
+		}
+	}
+	if len(result.Notes) > 0 || differs {
 		return &exit{code: exitWarnings}
 	}
 	return nil
+}
+
+// mostDiffering is the share of requests that may be decided otherwise: limits saw other times than the log has.
+const mostDiffering = 0.01
+
+// compare replays the log through the rules, and reports whether they decide too many requests otherwise.
+func (f *importFlags) compare(ctx context.Context, s *System, file *rules.File) (differs bool, err error) {
+	c := &backtest.Config{File: file, Clients: new(clientaddr.Extractor), MaxKeys: memstore.DefaultMaxKeys, Top: 1}
+	if c.Set, err = rules.Compile(file); err != nil {
+		return false, err
+	}
+	c.Form = c.Set.PathForm()
+	if c.Open, err = f.log.open(s, []string{f.verify}); err != nil {
+		return false, err
+	}
+	format := f.log.logFormat
+	byLimit := strings.Contains(format, "$limit_req_status") || strings.Contains(format, "$limit_conn_status")
+	a, err := backtest.Agree(ctx, c, byLimit)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(s.Err, "verify: %d of %d requests are decided otherwise (%.2f %%): the log refuses %d, and of these "+
+		"the rules %d; the rules alone refuse %d\n", a.Differs(), a.Requests,
+		100*float64(a.Differs())/float64(max(1, a.Requests)), a.Refused, a.Both, a.OnlyRules)
+	for i := range a.Examples {
+		one := &a.Examples[i]
+		fmt.Fprintf(s.Err, "verify: %s:%d: %s %s: %s by the rules\n", one.File, one.Line, one.Client,
+			strconv.QuoteToGraphic(one.Target), one.New)
+	}
+	if a.Requests == 0 {
+		return false, errors.New("--verify: no request of the log is decided, so nothing follows")
+	}
+	return float64(a.Differs()) > mostDiffering*float64(a.Requests), nil
 }
 
 // write writes the rules, and lists what has no equal.

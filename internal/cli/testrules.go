@@ -21,6 +21,7 @@ type testFlags struct {
 	run   string
 	junit string
 	json  bool
+	cover bool
 }
 
 func newTest(s *System) *cobra.Command {
@@ -48,6 +49,7 @@ reported with their lines. The file - is the standard input.`,
 	flags.StringVar(&f.run, "run", "", "run only tests whose name matches `REGEXP`")
 	flags.StringVar(&f.junit, "junit", "", "also write the results as JUnit XML to `FILE`")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.BoolVar(&f.cover, "coverage", false, "name the rules and conditions that no test of a file meets, on stderr")
 	return command
 }
 
@@ -59,7 +61,7 @@ func testRules(ctx context.Context, s *System, f *testFlags, names []string) err
 	report := &ruletest.Report{Files: []ruletest.FileReport{}}
 	broken := false
 	for _, name := range names {
-		if err := testFile(ctx, s, name, wanted, report); err != nil {
+		if err := testFile(ctx, s, f, name, wanted, report); err != nil {
 			broken = true
 			s.report(err)
 		}
@@ -96,7 +98,8 @@ func (f *testFlags) write(s *System, report *ruletest.Report) error {
 }
 
 // testFile runs the tests of a file.
-func testFile(ctx context.Context, s *System, name string, wanted *regexp.Regexp, report *ruletest.Report) error {
+func testFile(ctx context.Context, s *System, f *testFlags, name string, wanted *regexp.Regexp,
+	report *ruletest.Report) error {
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {
 		return err
@@ -105,6 +108,7 @@ func testFile(ctx context.Context, s *System, name string, wanted *regexp.Regexp
 	if err != nil {
 		return err
 	}
+	file.Cover = f.cover
 	set, err := testedRules(ctx, file, name)
 	if err != nil {
 		return err
@@ -125,30 +129,41 @@ func testFile(ctx context.Context, s *System, name string, wanted *regexp.Regexp
 	if len(results) > 0 {
 		report.Add(file, results)
 	}
+	if f.cover {
+		for _, text := range file.Untested() {
+			fmt.Fprintf(s.Err, "untested: %s: %s\n", shown, text)
+		}
+	}
 	return nil
 }
 
 // testedRules are the rules in a file of tests, or those that it names, relative to its directory.
-func testedRules(ctx context.Context, file *ruletest.File, name string) (*rules.Set, error) {
+func testedRules(ctx context.Context, file *ruletest.File, name string) (set *rules.Set, err error) {
 	from := file.Rules
-	if from == "" {
-		return rules.Load(file.Name, file.Inline(), engine.ListOptions(name)...)
-	}
-	if !engine.IsURL(from) && !filepath.IsAbs(from) && name != "-" {
+	switch {
+	case from == "":
+		file.Tested, err = rules.Parse(file.Name, file.Inline(), engine.ListOptions(name)...)
+		from = name
+	case !engine.IsURL(from) && !filepath.IsAbs(from) && name != "-":
 		from = filepath.Join(filepath.Dir(name), from)
 	}
-	if engine.IsURL(from) || engine.IsDir(from) {
-		all, err := engine.ReadOnce(ctx, from)
-		if err != nil {
-			return nil, err
+	options := engine.ListOptions(from)
+	switch {
+	case err != nil || file.Tested != nil:
+	case engine.IsURL(from) || engine.IsDir(from):
+		file.Tested, err = engine.ReadOnce(ctx, from)
+		options = []rules.Option{rules.WithSets()}
+	default:
+		var shown string
+		var text []byte
+		if shown, text, err = engine.ReadFile(nil, from); err == nil {
+			file.Tested, err = rules.Parse(shown, text, options...)
 		}
-		return rules.Compile(all, rules.WithSets())
 	}
-	shown, text, err := engine.ReadFile(nil, from)
 	if err != nil {
 		return nil, err
 	}
-	return rules.Load(shown, text, engine.ListOptions(from)...)
+	return rules.Compile(file.Tested, options...)
 }
 
 // progressEvery is the time between two lines of progress, on a terminal.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// nginx looks for a location again after an internal redirect: try_files with a fallback, error_page, index, and rewrite.
+// nginx looks for a location again after an internal redirect: try_files with a fallback, error_page, index, rewrite.
 // A request counts once: the first location with limits on its way decides.
 
 // redirects follows the internal redirects of a server, and lists those that have no equal.
@@ -121,7 +121,7 @@ func (n *nginxConf) tryFiles(p *nginxPlace) *nginxPlace {
 		fallback := d.args[len(d.args)-1]
 		target, known := p.server.target(fallback)
 		if !known && p.server.limited() {
-			n.lacks(d.file, d.line, "see which location requests without a file get to, and whether its limits are theirs",
+			n.lacks(d.file, d.line, "see which location requests without a file get to, and what limits them there",
 				"try_files with the fallback %.80s, which depends on the request", fallback)
 		}
 		if len(p.reach(target)) > 0 {
@@ -198,8 +198,8 @@ func (n *nginxConf) before(s *nginxServer, block *directive, uniform bool) {
 			}
 		}
 		if ends || moves && !uniform {
-			n.lacks(d.file, d.line, "see whether requests meet other limits, or none, because of it", "%s %.80s", d.name,
-				strings.Join(d.args, " "))
+			n.lacks(d.file, d.line, "see whether requests meet other limits, or none, because of it", "%s %.80s",
+				d.name, strings.Join(d.args, " "))
 		}
 	}
 }

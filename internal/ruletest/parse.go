@@ -267,7 +267,7 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		"header":     func(n *yaml.Node) { s.Header = p.table(n, "header", textproto.CanonicalMIMEHeaderKey) },
 		"query":      func(n *yaml.Node) { s.Query = p.table(n, "query", asIs) },
 		"cookie":     func(n *yaml.Node) { s.Cookie = p.table(n, "cookie", asIs) },
-		"descriptor": func(n *yaml.Node) { s.Descriptor = p.table(n, "descriptor", asIs) },
+		"descriptor": func(n *yaml.Node) { p.descriptor(n, s) },
 		"cost":       func(n *yaml.Node) { s.Cost = new(p.number(n, "cost", 0, weir.MaxUnits)) },
 		"settle":     func(n *yaml.Node) { s.Settle = new(p.number(n, "settle", 0, weir.MaxUnits)) },
 		"hold":       func(n *yaml.Node) { hold, s.Hold = n, p.text(n, "hold") },
@@ -321,6 +321,14 @@ func (p *parser) client(n *yaml.Node, r *rules.Request) {
 		return
 	}
 	r.Client = address.Unmap().WithZone("")
+}
+
+// descriptor reads descriptors, whose order is that of their names in rules.
+func (p *parser) descriptor(n *yaml.Node, s *Step) {
+	s.Descriptor = p.table(n, "descriptor", asIs)
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		s.Request.DescriptorKeys = append(s.Request.DescriptorKeys, n.Content[i].Value)
+	}
 }
 
 func (p *parser) country(n *yaml.Node) string {
@@ -380,8 +388,20 @@ func (p *parser) expect(n *yaml.Node, s *Step) *Expect {
 		"remaining":   func(n *yaml.Node) { e.Remaining = new(p.number(n, "remaining", 0, weir.MaxUnits)) },
 		"status":      func(n *yaml.Node) { e.Status = int(p.number(n, "status", 200, 599)) },
 		"headers":     func(n *yaml.Node) { e.Headers = p.table(n, "headers", strings.ToLower) },
+		"shadow":      func(n *yaml.Node) { e.Shadow = p.shadow(n) },
 	}, nil)
 	return e
+}
+
+// shadow reads what shadow rules would do.
+func (p *parser) shadow(n *yaml.Node) map[string]string {
+	table := p.table(n, "shadow", asIs)
+	for name, outcome := range table {
+		if outcome != "passed" && outcome != "refused" {
+			p.wrong(n, "shadow.%s is %.80q; allowed: passed, refused", name, outcome)
+		}
+	}
+	return table
 }
 
 func (p *parser) word(n *yaml.Node, what string, allowed map[string]int) string {

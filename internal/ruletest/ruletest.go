@@ -25,8 +25,14 @@ type File struct {
 	Start time.Time
 	Tests []Test
 
-	text  []byte // of the rules in this file
-	lines []string
+	// Tested are the rules, for reasons why one does not match; nil: there are no reasons.
+	Tested *rules.File
+	// Cover collects what the tests meet, for Untested.
+	Cover bool
+
+	covered map[string]*covered // by rule
+	text    []byte              // of the rules in this file
+	lines   []string
 }
 
 // Inline is the text of the rules in this file. It has their lines and columns.
@@ -75,6 +81,7 @@ type Expect struct {
 	Remaining  *int64
 	Status     int
 	Headers    map[string]string // by names in lower case; "" is absent
+	Shadow     map[string]string // what shadow rules would do, by their names: passed or refused
 }
 
 // requests is the number of requests of a test.

@@ -17,7 +17,11 @@ func run(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rules.Load("a.yaml", file.Inline())
+	file.Tested, err = rules.Parse("a.yaml", file.Inline())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file.Tested)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,4 +218,62 @@ func FuzzParse(f *testing.F) {
 			t.Error("no tests, and no mistake")
 		}
 	})
+}
+
+// What rules see in production can be tested, and a failure says why.
+func TestFailuresAreExplained(t *testing.T) {
+	const text = `trusted_proxies: [10.0.0.0/8]
+rules:
+  - {name: tree, match: {descriptor_keys: [wild]}, key: [descriptor.wild], limit: fixed_window 2/1h}
+  - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: fixed_window 5/1m, ban: {after: 2 refusals within 1h, for: 10m}}
+  - {name: watch, match: {path: /login}, key: [client.ip], limit: fixed_window 1/1h, mode: shadow}
+  - {name: never, match: {host: [a.example], path: /b}, limit: 1/1s}
+tests:
+  - name: a
+    requests:
+`
+	for steps, want := range map[string]string{
+		"      - {descriptor: {wild: foo}, repeat: 3, expect: {passed: 2}}":                                  "",
+		"      - {method: GET, path: /login, repeat: 6, expect: {passed: 5}}":                                "login does not match: method is GET, not POST",
+		"      - {method: POST, path: /login, repeat: 9, every: 1s, expect: {passed: 9}}":                    "decided: rule login: banned until 10m",
+		"      - {path: /login, expect: passed}\n      - {path: /login, expect: {shadow: {watch: refused}}}": "",
+		"      - {path: /login, expect: {shadow: {watch: refused}}}":                                         "shadow.watch  refused",
+		"      - {path: /, expect: {rule: logon}}":                                                           `a.yaml:10:9: expect has the rule "logon"`,
+		`      - {method: POST, path: /login, client: 10.0.0.1, header: {X-Forwarded-For: 192.0.2.1}, repeat: 5}
+      - {method: POST, path: /login, client: 10.0.0.1, header: {X-Forwarded-For: 192.0.2.2}, expect: passed}
+      - {method: POST, path: /login, client: 192.0.2.1, expect: refused}
+      - {method: POST, path: /login, client: 198.51.100.1, header: {X-Forwarded-For: 192.0.2.1}, expect: passed}`: "",
+	} {
+		if got := run(t, text+steps); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s\nsays %q, want %q", steps, got, want)
+		}
+	}
+}
+
+func TestCoverageNamesWhatNoTestMeets(t *testing.T) {
+	file, err := ruletest.Parse("a.yaml", []byte(`rules:
+  - {name: hit, match: {path: /a}, limit: fixed_window 1/1h}
+  - {name: loose, match: {path: /a}, limit: fixed_window 9/1h}
+  - {name: missed, match: {method: POST, path: /b}, limit: 1/1s}
+tests:
+  - {name: a, requests: [{path: /a, repeat: 2, expect: {passed: 1}}, {path: /b}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file.Tested, err = rules.Parse("a.yaml", file.Inline()); err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file.Tested)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Cover = true
+	if _, err := file.Run(t.Context(), set, &file.Tests[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	want := "rule loose: no test is refused by it\nrule missed: no test matches it; no request has method = POST"
+	if got := strings.Join(file.Untested(), "\n"); got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
 }

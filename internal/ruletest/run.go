@@ -1,6 +1,7 @@
 package ruletest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/rules"
@@ -46,6 +48,7 @@ type run struct {
 	// renewals are counted: the time of a test costs nothing, but for these.
 	renewals int
 	form     func(raw string) (string, error)
+	clients  *clientaddr.Extractor
 }
 
 // A held request has leases, which are renewed as a server does, each third of their time-to-live.
@@ -59,7 +62,14 @@ type held struct {
 // itself, such as a cost that no limit takes.
 func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()) (*Result, error) {
 	began := time.Now()
+	if err := f.names(set, t); err != nil {
+		return nil, err
+	}
 	r := &run{file: f, set: set, held: make(map[string]*held), form: set.PathForm().Path}
+	var err error
+	if r.clients, err = clientaddr.New(set.TrustedProxies(), clientaddr.WithHeader(r.header())); err != nil {
+		return nil, err
+	}
 	if err := r.open(t); err != nil {
 		return nil, err
 	}
@@ -76,6 +86,31 @@ func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()
 	return result, nil
 }
 
+// header is the field with the client's address.
+func (r *run) header() string { return cmp.Or(r.set.ClientHeader(), "X-Forwarded-For") }
+
+// names reports an expected rule that is none of the set, which is a mistake of the file.
+func (f *File) names(set *rules.Set, t *Test) error {
+	known := make(map[string]bool)
+	for _, rule := range set.Rules() {
+		known[rule.Name()] = true
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if s.Expect == nil {
+			continue
+		}
+		for _, name := range append(sorted(s.Expect.Shadow), s.Expect.Rule) {
+			if name != "" && !known[name] {
+				return &rules.Error{Problems: []rules.Problem{{File: f.Name, Line: s.Line, Column: s.Column,
+					Message: fmt.Sprintf("expect has the rule %.80q, which the rules do not have; %s", name,
+						oneOf(name, known)), Source: f.lines[s.Line-1]}}}
+			}
+		}
+	}
+	return nil
+}
+
 // step runs a step, and returns its first failure.
 func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Failure, err error) {
 	switch {
@@ -86,7 +121,7 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		*r.down = s.Store == storeDown
 		return nil, err
 	}
-	passed := 0
+	passed, last := 0, ""
 	var v gate.Verdict
 	for n := range s.Repeat {
 		if err := ctx.Err(); err != nil {
@@ -103,6 +138,7 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		if answered.outcome == "passed" {
 			passed++
 		}
+		last = answered.decision
 		if s.Expect != nil && len(failures) == 0 {
 			if differences := s.Expect.compare(answered); len(differences) > 0 {
 				failures = []Failure{{s, n + 1, at, differences, answered.decision}}
@@ -113,7 +149,7 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		}
 	}
 	if e := s.Expect; e != nil && e.Passed != nil && *e.Passed != passed {
-		failures = append(failures, Failure{Step: s, At: s.At,
+		failures = append(failures, Failure{Step: s, At: s.At, Decision: last,
 			Differences: []Difference{{"passed", fmt.Sprint(passed), fmt.Sprint(*e.Passed)}}})
 	}
 	return failures, nil
@@ -159,12 +195,20 @@ func (r *run) request(ctx context.Context, s *Step, v *gate.Verdict) (*answer, e
 		return &answer{outcome: "failed", reason: "bad_input", status: 400, decision: err.Error()}, nil
 	}
 	request.Path = path
+	if line := s.Header[r.header()]; line != "" {
+		client, ok := r.clients.From(request.Client.String(), []string{line})
+		if !ok {
+			return &answer{outcome: "failed", reason: "bad_input", status: 400, decision: "no client's address"}, nil
+		}
+		request.Client = client
+	}
 	err = r.gate.Decide(ctx, &request, gate.Ask{Times: 1, Cost: s.Cost}, v)
 	var input *weir.InputError
 	if err != nil && !errors.As(err, &input) {
 		return nil, err
 	}
 	a := answerOf(v)
+	a.decision = r.explained(a, v, &request, s)
 	receipt := v.Receipt()
 	if s.Hold != "" {
 		r.hold(s, receipt)
@@ -217,11 +261,13 @@ type answer struct {
 	remaining             int64
 	status                int
 	headers               map[string]string
+	shadow                map[string]string
 	decision              string
 }
 
 func answerOf(v *gate.Verdict) *answer {
-	a := &answer{outcome: v.Outcome.String(), reason: v.Reason.String(), delay: v.Delay, status: statusOf(v)}
+	a := &answer{outcome: v.Outcome.String(), reason: v.Reason.String(), delay: v.Delay, status: statusOf(v),
+		shadow: shadowsOf(v)}
 	if v.Rule != nil {
 		a.rule = v.Rule.Name()
 	}
@@ -284,6 +330,9 @@ func (e *Expect) compare(a *answer) (list []Difference) {
 	}
 	if e.Remaining != nil {
 		differ("remaining", fmt.Sprint(a.remaining), fmt.Sprint(*e.Remaining), true)
+	}
+	for _, name := range sorted(e.Shadow) {
+		differ("shadow."+name, a.shadow[name], e.Shadow[name], true)
 	}
 	for _, name := range sorted(e.Headers) {
 		differ("headers."+name, a.headers[name], e.Headers[name], true)

@@ -46,20 +46,20 @@ func Misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []M
 func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
 	spec := &file.Rules[i]
 	if !spec.IsEnabled() {
-		if meets(file.PathForm, spec.Match, r) {
+		if Meets(file.PathForm, spec.Match, r) {
 			return []string{"it is disabled, and would match"}
 		}
 		return nil
 	}
 	for _, rule := range matched {
-		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && meets(file.PathForm, spec.Match, r) {
+		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && Meets(file.PathForm, spec.Match, r) {
 			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}
 		}
 	}
 	if spec.Match.Path == "" {
 		return nil
 	}
-	if !meets(file.PathForm, rules.Match{Path: spec.Match.Path}, r) {
+	if !Meets(file.PathForm, rules.Match{Path: spec.Match.Path}, r) {
 		return spelled(file.PathForm, spec.Match, r)
 	}
 	return unmet(spec.Match, r)
@@ -75,7 +75,7 @@ func spelled(form []string, match rules.Match, r *rules.Request) []string {
 			return nil
 		}
 		other := *r
-		if other.Path, err = f.Path(r.Path); err == nil && meets(wider, match, &other) {
+		if other.Path, err = f.Path(r.Path); err == nil && Meets(wider, match, &other) {
 			return []string{fmt.Sprintf("path is %s, not %s; they are equal with path_form: %s", r.Path, match.Path,
 				word)}
 		}
@@ -83,8 +83,8 @@ func spelled(form []string, match rules.Match, r *rules.Request) []string {
 	return nil
 }
 
-// meets reports whether the request meets the match.
-func meets(form []string, match rules.Match, r *rules.Request) bool {
+// Meets reports whether the request meets the match.
+func Meets(form []string, match rules.Match, r *rules.Request) bool {
 	spec := rules.Spec{Name: "rule", Match: match, Limit: []string{"1/1s"}}
 	set, err := rules.Compile(&rules.File{PathForm: form, Rules: []rules.Spec{spec}})
 	return err == nil && len(set.Match(r, nil)) > 0
@@ -93,7 +93,7 @@ func meets(form []string, match rules.Match, r *rules.Request) bool {
 // unmet describes the conditions that the request does not meet.
 func unmet(m rules.Match, r *rules.Request) (why []string) {
 	for _, c := range Conditions(m) {
-		if c.Match.Path == "" && !meets(nil, c.Match, r) {
+		if c.Match.Path == "" && !Meets(nil, c.Match, r) {
 			why = append(why, c.unmet(r))
 		}
 	}

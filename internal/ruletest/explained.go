@@ -1,0 +1,133 @@
+package ruletest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/whynot"
+	"github.com/weirproject/weir/rules"
+)
+
+// shadowsOf is what shadow rules would do.
+func shadowsOf(v *gate.Verdict) map[string]string {
+	var list map[string]string
+	for i := range v.Len() {
+		c := v.At(i)
+		if !c.Shadow || c.Candidate || !c.Decided {
+			continue
+		}
+		if list == nil {
+			list = make(map[string]string)
+		}
+		if name := c.Rule.Name(); c.Granted == 0 {
+			list[name] = "refused"
+		} else if list[name] == "" {
+			list[name] = "passed"
+		}
+	}
+	return list
+}
+
+// explained is what decided, in words: also until when a ban is in force, and why rules do not match that may be
+// expected to.
+func (r *run) explained(a *answer, v *gate.Verdict, request *rules.Request, s *Step) string {
+	r.cover(v, request)
+	if s.Expect == nil {
+		return ""
+	}
+	text := a.decision
+	if worst, ok := v.Worst(); ok && worst.Ban && a.retryAfter != weir.Never {
+		now := time.UnixMicro(r.now.Load()).Sub(r.file.Start)
+		text = fmt.Sprintf("rule %s: banned until %v, key %q", a.rule, now+a.retryAfter, worst.Claim.Key)
+	}
+	if v.Outcome != gate.Passed || r.file.Tested == nil {
+		return text
+	}
+	misses, _ := whynot.Misses(r.file.Tested, v.Matched(), request)
+	for _, miss := range misses {
+		text += fmt.Sprintf("; %s does not match: %s", miss.Rule, strings.Join(miss.Why, ", "))
+	}
+	return text
+}
+
+// A covered is what tests meet of a rule.
+type covered struct {
+	matched, refused bool
+	met              map[string]bool // conditions
+}
+
+// cover notes what a request meets.
+func (r *run) cover(v *gate.Verdict, request *rules.Request) {
+	f := r.file
+	if !f.Cover || f.Tested == nil {
+		return
+	}
+	if f.covered == nil {
+		f.covered = make(map[string]*covered)
+	}
+	for i := range f.Tested.Rules {
+		spec := &f.Tested.Rules[i]
+		c := f.covered[spec.Name]
+		if c == nil {
+			c = &covered{met: make(map[string]bool)}
+			f.covered[spec.Name] = c
+		}
+		if c.matched {
+			continue
+		}
+		for _, condition := range whynot.Conditions(spec.Match) {
+			if !c.met[condition.Name] {
+				c.met[condition.Name] = whynot.Meets(f.Tested.PathForm, condition.Match, request)
+			}
+		}
+	}
+	for _, rule := range v.Matched() {
+		f.covered[rule.Name()].matched = true
+	}
+	for i := range v.Len() {
+		c := v.At(i)
+		refuses := c.Shadow && c.Granted == 0 || v.Outcome == gate.Refused && c.Decision.RetryAfter != 0
+		if c.Decided && refuses && !c.Candidate && !c.Aside {
+			f.covered[c.Rule.Name()].refused = true
+		}
+	}
+	if v.Rule != nil && v.Outcome != gate.Passed {
+		f.covered[v.Rule.Name()].matched, f.covered[v.Rule.Name()].refused = true, true
+	}
+}
+
+// Untested are the rules, and their conditions, that no test meets, in words.
+func (f *File) Untested() (list []string) {
+	if f.Tested == nil {
+		return nil
+	}
+	for i := range f.Tested.Rules {
+		spec := &f.Tested.Rules[i]
+		c := f.covered[spec.Name]
+		switch {
+		case !spec.IsEnabled() || c != nil && c.refused:
+		case c != nil && c.matched:
+			list = append(list, fmt.Sprintf("rule %s: no test is refused by it", spec.Name))
+		default:
+			list = append(list, fmt.Sprintf("rule %s: no test matches it%s", spec.Name, c.unmet(spec)))
+		}
+	}
+	return list
+}
+
+// unmet names the conditions that no request meets.
+func (c *covered) unmet(spec *rules.Spec) string {
+	var names []string
+	for _, condition := range whynot.Conditions(spec.Match) {
+		if c == nil || !c.met[condition.Name] {
+			names = append(names, condition.Name+" = "+condition.Want)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; no request has " + strings.Join(names, ", ")
+}
