@@ -31,14 +31,13 @@ func shadowsOf(v *gate.Verdict) map[string]string {
 	return list
 }
 
-// explained is what decided, in words: also until when a ban is in force, and why rules do not match that may be
-// expected to.
-func (r *run) explained(a *answer, v *gate.Verdict, request *rules.Request, s *Step) string {
-	r.cover(v, request)
-	if s.Expect == nil {
-		return ""
-	}
+// explained is what decided the last request, in words: also until when a ban is in force, and why rules do not match
+// that may be expected to.
+func (r *run) explained(a *answer, v *gate.Verdict) string {
 	text := a.decision
+	if a.reason == "bad_input" {
+		return text // v is that of a request before
+	}
 	if worst, ok := v.Worst(); ok && worst.Ban && a.retryAfter != weir.Never {
 		now := time.UnixMicro(r.now.Load()).Sub(r.file.Start)
 		text = fmt.Sprintf("rule %s: banned until %v, key %q", a.rule, now+a.retryAfter, worst.Claim.Key)
@@ -46,7 +45,7 @@ func (r *run) explained(a *answer, v *gate.Verdict, request *rules.Request, s *S
 	if v.Outcome != gate.Passed || r.file.Tested == nil {
 		return text
 	}
-	misses, _ := whynot.Misses(r.file.Tested, v.Matched(), request)
+	misses, _ := whynot.Misses(r.file.Tested, v.Matched(), &r.asked)
 	for _, miss := range misses {
 		text += fmt.Sprintf("; %s does not match: %s", miss.Rule, strings.Join(miss.Why, ", "))
 	}
@@ -59,8 +58,8 @@ type covered struct {
 	met              map[string]bool // conditions
 }
 
-// cover notes what a request meets.
-func (r *run) cover(v *gate.Verdict, request *rules.Request) {
+// cover notes what the last request meets. Its conditions are those of each repetition, so the first one tells.
+func (r *run) cover(v *gate.Verdict, first bool) {
 	f := r.file
 	if !f.Cover || f.Tested == nil {
 		return
@@ -75,12 +74,12 @@ func (r *run) cover(v *gate.Verdict, request *rules.Request) {
 			c = &covered{met: make(map[string]bool)}
 			f.covered[spec.Name] = c
 		}
-		if c.matched {
+		if c.matched || !first {
 			continue
 		}
 		for _, condition := range whynot.Conditions(spec.Match) {
 			if !c.met[condition.Name] {
-				c.met[condition.Name] = whynot.Meets(f.Tested.PathForm, condition.Match, request)
+				c.met[condition.Name] = whynot.Meets(f.Tested.PathForm, condition.Match, &r.asked)
 			}
 		}
 	}

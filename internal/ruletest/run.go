@@ -49,6 +49,7 @@ type run struct {
 	renewals int
 	form     func(raw string) (string, error)
 	clients  *clientaddr.Extractor
+	asked    rules.Request // the last one
 }
 
 // A held request has leases, which are renewed as a server does, each third of their time-to-live.
@@ -121,7 +122,8 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		*r.down = s.Store == storeDown
 		return nil, err
 	}
-	passed, last := 0, ""
+	passed := 0
+	var last *answer
 	var v gate.Verdict
 	for n := range s.Repeat {
 		if err := ctx.Err(); err != nil {
@@ -138,10 +140,11 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		if answered.outcome == "passed" {
 			passed++
 		}
-		last = answered.decision
+		last = answered
+		r.cover(&v, n == 0)
 		if s.Expect != nil && len(failures) == 0 {
 			if differences := s.Expect.compare(answered); len(differences) > 0 {
-				failures = []Failure{{s, n + 1, at, differences, answered.decision}}
+				failures = []Failure{{s, n + 1, at, differences, r.explained(answered, &v)}}
 			}
 		}
 		if progress != nil {
@@ -149,7 +152,7 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 		}
 	}
 	if e := s.Expect; e != nil && e.Passed != nil && *e.Passed != passed {
-		failures = append(failures, Failure{Step: s, At: s.At, Decision: last,
+		failures = append(failures, Failure{Step: s, At: s.At, Decision: r.explained(last, &v),
 			Differences: []Difference{{"passed", fmt.Sprint(passed), fmt.Sprint(*e.Passed)}}})
 	}
 	return failures, nil
@@ -208,7 +211,10 @@ func (r *run) request(ctx context.Context, s *Step, v *gate.Verdict) (*answer, e
 		return nil, err
 	}
 	a := answerOf(v)
-	a.decision = r.explained(a, v, &request, s)
+	r.asked = request
+	if s.Expect != nil && s.Expect.Shadow != nil {
+		a.shadow = shadowsOf(v)
+	}
 	receipt := v.Receipt()
 	if s.Hold != "" {
 		r.hold(s, receipt)
@@ -266,8 +272,7 @@ type answer struct {
 }
 
 func answerOf(v *gate.Verdict) *answer {
-	a := &answer{outcome: v.Outcome.String(), reason: v.Reason.String(), delay: v.Delay, status: statusOf(v),
-		shadow: shadowsOf(v)}
+	a := &answer{outcome: v.Outcome.String(), reason: v.Reason.String(), delay: v.Delay, status: statusOf(v)}
 	if v.Rule != nil {
 		a.rule = v.Rule.Name()
 	}
