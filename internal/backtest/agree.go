@@ -21,7 +21,7 @@ type Agreement struct {
 // Differs is the number of requests that are decided otherwise.
 func (a *Agreement) Differs() int64 { return a.OnlyLog + a.OnlyRules }
 
-// What nginx says of its own limits; see accesslog.
+// limitStatus are the fields in which accesslog has what nginx says of its own limits.
 var limitStatus = []string{"Limit-Req-Status", "Limit-Conn-Status"}
 
 // Agree replays a log of another limiter, and compares what the rules decide with what it answered: if byLimit by

@@ -138,7 +138,7 @@ var mayImport = []struct {
 		"the wiring is below the command, and users of engine compile no flags and no front end"},
 	{[]string{"internal/ratefields", "internal/pace"}, []string{""},
 		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
-	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/layers", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields"},
+	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/layers", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields", "clientaddr", "internal/whynot"},
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
 	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"it reads rules and calls no store; front ends have no part in it"},

@@ -27,6 +27,7 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 		}
 		s := &file.Rules[rule.Index()]
 		v.named(rule, s)
+		v.bans(rule, s)
 		x := ExampleOf(v.file, set, rule)
 		if x == nil {
 			r.Unexamined = append(r.Unexamined, rule.Name())
@@ -37,6 +38,12 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 	}
 	v.spellings()
 	v.proxies()
+	v.everybody("", file.Allow, file.Deny)
+	for _, rule := range set.Rules() {
+		if rule.Enabled() {
+			v.everybody(rule.Name(), file.Rules[rule.Index()].Allow, nil)
+		}
+	}
 }
 
 func (v *reviewer) note(rule *rules.Rule, format string, args ...any) {
@@ -46,7 +53,7 @@ func (v *reviewer) note(rule *rules.Rule, format string, args ...any) {
 // key notes a key of which a client may have any number, or that it may leave out.
 func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 	var chosen, optional []string
-	wide := 0
+	wide, budgets := 0, ""
 	for _, component := range rule.Components() {
 		source, options, _ := strings.Cut(component, " ")
 		switch k := keysOfComponent(component, &s.Match); {
@@ -55,12 +62,15 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 		case wideV6(component):
 			fmt.Sscanf(options[strings.Index(options, "v6/"):], "v6/%d", &wide)
 		}
+		if manyEndpoints(component, &s.Match) && len(rule.Components()) > 1 {
+			budgets = keysOfComponent(component, &s.Match).Words
+		}
 		if source != "client.ip" && source != "method" && source != "endpoint" {
 			optional = append(optional, source)
 		}
 	}
 	skips := rule.OnMissing() == rules.Skip && len(optional) > 0
-	if len(chosen) == 0 && wide == 0 && !skips || v.behind(rule, &s.Match, x) {
+	if len(chosen) == 0 && wide == 0 && !skips && budgets == "" || v.behind(rule, &s.Match, x) {
 		return
 	}
 	switch {
@@ -73,10 +83,65 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 		v.note(rule, "a request without %s is not counted, because of on_missing: skip, and no other rule counts all "+
 			"such requests: add a rule with key: [client.ip], or write on_missing: anonymous",
 			strings.Join(optional, ", "))
+	case wide == 0:
+		v.note(rule, "a client has the limit once for each of its %s, and no rule with another key counts all of "+
+			"these requests: add a rule without endpoint in its key", budgets)
 	default:
 		v.note(rule, "a client with IPv6 has at least a /64, which is 2^%d keys, and no rule with another key counts "+
 			"all of these requests: leave v6/%d out", wide-64, wide)
 	}
+}
+
+// manyEndpoints reports whether a component counts each of several paths by itself.
+func manyEndpoints(component string, m *rules.Match) bool {
+	return component == "endpoint" && (m.Path == "" || strings.ContainsAny(m.Path, "*{"))
+}
+
+// bans notes a ban of a key that clients choose: whoever sends the value of somebody else has them banned.
+func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
+	if rule.Bans() == nil {
+		return
+	}
+	var chosen []string
+	for _, component := range rule.Components() {
+		source, _, _ := strings.Cut(component, " ")
+		switch {
+		case source == "client.ip":
+			return
+		case keysOfComponent(component, &s.Match).Class == client:
+			chosen = append(chosen, source)
+		}
+	}
+	if len(chosen) > 0 {
+		v.note(rule, "its ban is of %s, which a client chooses: anyone who sends the value of somebody else has them "+
+			"banned; add client.ip to the key, or leave the ban out", strings.Join(chosen, " and "))
+	}
+}
+
+// everybody notes lists that name everybody. An empty rule is the file.
+func (v *reviewer) everybody(rule string, allow, deny map[string]rules.List) {
+	for _, source := range slices.Sorted(maps.Keys(allow)) {
+		if value := all(allow[source].Values); value != "" {
+			v.Report.note(rule, fmt.Sprintf("allow has %s: %s, so that every request with %s passes without a limit: "+
+				"name those that may", source, value, source))
+		}
+	}
+	for _, source := range slices.Sorted(maps.Keys(deny)) {
+		if value := all(deny[source].Values); value != "" {
+			v.Report.note(rule, fmt.Sprintf("deny has %s: %s, so that every request with %s is refused: name those "+
+				"that are not to be served", source, value, source))
+		}
+	}
+}
+
+// all is the value of a list that names everybody, or, of addresses, the Internet of IPv4 or IPv6; "": there is none.
+func all(values []string) string {
+	for _, value := range values {
+		if network, err := netip.ParsePrefix(value); value == "*" || err == nil && network.Bits() == 0 {
+			return value
+		}
+	}
+	return ""
 }
 
 // wideV6 reports whether a component counts IPv6 addresses by more than the network of a client.
@@ -144,7 +209,7 @@ func (v *reviewer) behind(rule *rules.Rule, m *rules.Match, x *Example) bool {
 		return other != rule && other.Mode() == rules.Enforce && other.EnforcePercent() == 100 &&
 			!other.Scheduled() && !other.HasCountIf() && (other.Group() == "" || other.Group() == rule.Group()) &&
 			!slices.ContainsFunc(other.Components(), func(c string) bool {
-				return keysOfComponent(c, &s.Match).Class == client || wideV6(c) ||
+				return keysOfComponent(c, &s.Match).Class == client || wideV6(c) || manyEndpoints(c, &s.Match) ||
 					other.OnMissing() == rules.Skip && !strings.HasPrefix(c, "client.ip")
 			}) && v.mayCover(&s.Match, m)
 	})
@@ -262,6 +327,11 @@ const (
 
 // proxies notes large networks of the Internet whose hosts choose their client address.
 func (v *reviewer) proxies() {
+	if v.file.ClientHeader != "" && len(v.set.TrustedProxies()) == 0 {
+		v.Report.note("", fmt.Sprintf("client_header is %s, and trusted_proxies is empty: the header is read from no "+
+			"connection, so behind a proxy all clients have one address, and one key; name the networks of your proxies",
+			v.file.ClientHeader))
+	}
 	for _, network := range v.set.TrustedProxies() {
 		if privateNetwork(network) || network.Bits() >= widestProxiesV6 ||
 			network.Addr().Is4() && network.Bits() >= widestProxiesV4 {

@@ -166,6 +166,37 @@ func TestAvoidableRules(t *testing.T) {
 	}
 }
 
+// TestMistakesThatHurtMost has for each note rules that get it, and the same rules without the mistake.
+func TestMistakesThatHurtMost(t *testing.T) {
+	const ip = "\nrules: [{name: ip, key: client.ip, limit: 3/1h}"
+	for note, files := range map[string][2]string{
+		"rule : client_header is X-Real-IP, and trusted_proxies is empty": {"client_header: X-Real-IP" + ip + "]",
+			"client_header: X-Real-IP\ntrusted_proxies: [10.0.0.0/8]" + ip + "]"},
+		"rule : deny has client.ip: 0.0.0.0/0": {"deny: {client.ip: [0.0.0.0/0]}" + ip + "]",
+			"deny: {client.ip: [192.0.2.0/24]}" + ip + "]"},
+		"rule : allow has user: *": {"allow: {user: ['*']}" + ip + "]", "allow: {user: [ann]}" + ip + "]"},
+		"rule a: allow has client.ip: ::/0": {"rules: [{name: a, key: client.ip, allow: {client.ip: ['::/0']}, limit: 3/1h}]",
+			"rules: [{name: a, key: client.ip, allow: {client.ip: ['2001:db8::/32']}, limit: 3/1h}]"},
+		"rule a: a client has the limit once for each of its endpoints, up to 1,001": {
+			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}]",
+			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}, {name: ip, key: client.ip, limit: 9/1h}]"},
+		"rule b: a client that changes host with each request": {
+			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}, {name: b, key: [client.ip, host], limit: 3/1h}]",
+			"rules: [{name: b, key: [client.ip, host], limit: 3/1h}, {name: ip, key: client.ip, limit: 9/1h}]"},
+		"rule a: its ban is of header.X-Key": {
+			"rules: [{name: a, key: header.X-Key, limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]",
+			"rules: [{name: a, key: [client.ip, header.X-Key], limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]"},
+	} {
+		file, set := compiled(t, "path_form: strict\n"+files[0])
+		if got := notes(review.Of(file, set)); !strings.Contains(got, note) {
+			t.Errorf("the notes are %q, not %q", got, note)
+		}
+		if file, set = compiled(t, "path_form: strict\n"+files[1]); notes(review.Of(file, set)) != "" {
+			t.Errorf("without the mistake the notes are %q", notes(review.Of(file, set)))
+		}
+	}
+}
+
 func notes(r *review.Report) string {
 	var list []string
 	for _, n := range r.Notes {

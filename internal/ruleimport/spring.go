@@ -295,15 +295,9 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 	}
 	if f.long == nil {
 		s.lacks(f.at, "write it with args: Spring does not read it so", "the short form of RequestRateLimiter")
-		for i, arg := range f.args {
-			switch i {
-			case 0:
-				rate = number("replenishRate", arg)
-			case 1:
-				burst = number("burstCapacity", arg)
-			case 2:
-				resolver = arg
-			}
+		f.long = make(map[string]string)
+		for i, name := range []string{"replenishRate", "burstCapacity", "key-resolver"}[:min(len(f.args), 3)] {
+			f.long[name] = f.args[i]
 		}
 	}
 	for _, name := range sortedKeys(f.long) {

@@ -220,7 +220,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What rules see in production can be tested, and a failure says why.
+// A failure says why, and tests see what rules see in production.
 func TestFailuresAreExplained(t *testing.T) {
 	const text = `trusted_proxies: [10.0.0.0/8]
 rules:
