@@ -457,3 +457,32 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestAReplacedFileTakesNoChange: what was written to the file that is open would be gone at the next start.
+func TestAReplacedFileTakesNoChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, _ := open(t, path)
+	rulesettest.Done(t, 1)(l.Set(t.Context(), "a", yaml("a", "1/1s"), 0, ann))
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(when string) {
+		t.Helper()
+		if _, err := l.Set(t.Context(), "b", yaml("b", "1/1s"), 0, ann); !errors.Is(err, ledger.ErrReplaced) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	refused("the file was moved away")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a copy is there")
+	if err := os.Rename(path+".old", path); err != nil {
+		t.Fatal(err)
+	}
+	rulesettest.Done(t, 2)(l.Set(t.Context(), "b", yaml("b", "1/1s"), 0, ann))
+}

@@ -242,26 +242,40 @@ func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) 
 var errTwoWriters = errors.New("another process writes it too, and each would lose what the other wrote: one server " +
 	"alone may have the file; share a Redis instead")
 
+// ErrReplaced means that another file is at the path of the ledger: changes would be lost at the next start.
+var ErrReplaced = errors.New("another file is at this path, or none: an editor, a copy or a restore replaced it, and the " +
+	"next start would not have the change; restart the server to use what is there, or move its own file back")
+
+// writable checks that the next start reads the file that is open.
+func (m *Memory) writable() error {
+	info, err := m.file.Stat()
+	if err != nil {
+		return err
+	}
+	if at, err := os.Stat(m.path); err != nil || !os.SameFile(info, at) {
+		return ErrReplaced
+	}
+	if info.Size() != m.size {
+		return errTwoWriters
+	}
+	return nil
+}
+
 // write appends a change to the file before it is made.
 func (m *Memory) write(l line) error {
 	if m.file == nil {
 		return nil
 	}
-	info, err := m.file.Stat()
-	if err == nil && info.Size() != m.size {
-		err = errTwoWriters
+	if err := m.writable(); err != nil {
+		return fmt.Errorf("ledger: %s: %w; the change was not made", m.path, err)
 	}
 	text := l.text()
-	if err == nil {
-		_, err = m.file.Write(text)
-	}
+	_, err := m.file.Write(text)
 	if err == nil {
 		err = m.file.Sync()
 	}
 	if err != nil {
-		if !errors.Is(err, errTwoWriters) {
-			_ = m.file.Truncate(m.size) // removes an incomplete line
-		}
+		_ = m.file.Truncate(m.size) // removes an incomplete line
 		return fmt.Errorf("ledger: %s: %w; the change was not made", m.path, err)
 	}
 	m.size += int64(len(text))

@@ -28,6 +28,8 @@ func problemOf(err error) (p *web.Problem, hides bool) {
 		return web.Refuse(http.StatusForbidden, "%s", err), false
 	case errors.As(err, &lost):
 		return web.Refuse(conflict, "%s", lost), false
+	case errors.Is(err, ledger.ErrReplaced):
+		return web.Refuse(conflict, "the file of the ledger: %s; the change was not made", ledger.ErrReplaced), false
 	case errors.As(err, &wrong):
 		p := web.Refuse(invalid, "%s", wrong)
 		for _, m := range wrong.Problems {
