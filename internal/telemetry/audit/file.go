@@ -83,6 +83,9 @@ func (s *fileSink) Write(_ context.Context, list []Record) (int, error) {
 			return 0, err
 		}
 	}
+	if err := s.reopen(); err != nil {
+		return 0, err
+	}
 	if err := s.makeRoom(int64(s.text.Len())); err != nil {
 		return 0, err
 	}
@@ -97,11 +100,25 @@ func (s *fileSink) Write(_ context.Context, list []Record) (int, error) {
 	return len(list), nil
 }
 
-// makeRoom begins another file if the text does not fit into this one.
-func (s *fileSink) makeRoom(text int64) error {
+// reopen opens the file anew if it was moved, as logrotate does, or deleted: records would go where nobody reads them.
+func (s *fileSink) reopen() error {
 	if s.file == nil {
 		return s.open()
 	}
+	is, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	if at, err := os.Stat(s.name); err == nil && os.SameFile(is, at) {
+		return nil
+	}
+	s.file.Close()
+	s.file = nil
+	return s.open()
+}
+
+// makeRoom begins another file if the text does not fit into this one.
+func (s *fileSink) makeRoom(text int64) error {
 	if s.size == 0 || s.size+text <= s.most {
 		return nil
 	}

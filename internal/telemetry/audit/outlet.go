@@ -34,6 +34,10 @@ type outlet struct {
 	ended   chan struct{}
 	cancel  context.CancelFunc
 	closing atomic.Bool
+
+	// Used by run alone.
+	failing bool      // a failure was logged, and not its end
+	told    time.Time // when a failure was logged last
 }
 
 // maxBacklog bounds the records that wait for a sink that is slower, or down. A change or an incident may wait in
@@ -100,16 +104,23 @@ const (
 	longestWait = 5 * time.Second
 )
 
+// tellEvery is the shortest time between two lines about failures of a sink, which an unsteady connection repeats.
+const tellEvery = time.Minute
+
 // retry logs the begin and the end of a failure, and returns how long to wait for the next attempt; 0: nothing
-// waits.
+// waits. A failure begins with the second attempt in a row that fails: the first one may be a connection that the other
+// side has closed.
 func (o *outlet) retry(wait time.Duration, err error) time.Duration {
 	if err == nil {
-		if wait > 0 {
+		if o.failing {
+			o.failing = false
 			o.log.Info("audit records are written again", "sink", o.sink.Name(), "lost", o.lost.Load())
 		}
 		return 0
 	}
-	if o.failures.Add(1); wait == 0 {
+	o.failures.Add(1)
+	if wait > 0 && !o.failing && (o.told.IsZero() || time.Since(o.told) >= tellEvery) {
+		o.failing, o.told = true, time.Now()
 		o.log.Warn("audit records cannot be written: they wait, and what exceeds the queue is lost", "sink",
 			o.sink.Name(), "error", err)
 	}

@@ -1,11 +1,14 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
@@ -187,4 +190,66 @@ func TestClusterKeysAreInOneSlot(t *testing.T) {
 	if list, err := reader.Last(t.Context(), &Filter{}, 100); err != nil || ids(list) != "0-9: 10" {
 		t.Errorf("%s, %v", ids(list), err)
 	}
+}
+
+// TestAMovedFileIsOpenedAnew, as after logrotate, and one that was deleted.
+func TestAMovedFileIsOpenedAnew(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "audit.log")
+	sink, err := NewFileSink(name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	write(t, sink, numbered(0, 3))
+	if err := os.Rename(name, name+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, sink, numbered(3, 5))
+	lines := func(name string, want int) {
+		t.Helper()
+		text, err := os.ReadFile(name)
+		if n := strings.Count(string(text), "\n"); n != want || err != nil {
+			t.Errorf("%s has %d lines, %v; want %d", name, n, err, want)
+		}
+	}
+	lines(name+".moved", 3)
+	lines(name, 2)
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	write(t, sink, numbered(5, 9))
+	lines(name, 4)
+}
+
+// TestAnUnsteadySinkIsLoggedRarely: one failed attempt is no outage, and outages in a row are one pair of lines a minute.
+func TestAnUnsteadySinkIsLoggedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		o := &outlet{sink: &memory{}, log: slog.New(slog.NewTextHandler(&text, nil))}
+		failure := errors.New("connection reset")
+		fail := func(times int) {
+			wait := time.Duration(0)
+			for range times {
+				wait = o.retry(wait, failure)
+				time.Sleep(wait)
+			}
+			o.retry(wait, nil)
+		}
+		said := func(want int) {
+			t.Helper()
+			if n := strings.Count(text.String(), "\n"); n != want {
+				t.Errorf("%d lines, want %d:\n%s", n, want, text.String())
+			}
+		}
+		for range 50 {
+			fail(1)
+		}
+		said(0)
+		for range 20 {
+			fail(2)
+		}
+		said(2)
+		fail(30) // over a minute
+		said(4)
+	})
 }
