@@ -58,6 +58,15 @@ func TestFullListeners(t *testing.T) {
 	if got := status(t, p.at("metrics")+"/readyz"); got != 200 {
 		t.Errorf("%d", got)
 	}
+	for _, server := range []string{"http", "resp"} {
+		line := `weir_connections_refused_total{server="` + server + `"} 1`
+		if _, _, text := get(t, p.at("metrics")+"/metrics"); !strings.Contains(text, line+"\n") {
+			t.Errorf("no %s", line)
+		}
+		if !strings.Contains(p.logs(), "connection limit reached") {
+			t.Errorf("not logged:\n%s", p.logs())
+		}
+	}
 	// Otherwise it was hung up on because it said nothing for too long.
 	redistest.Await(t, "the log", func() bool { return strings.Contains(p.logs(), "new connections are closed") })
 	p.end()

@@ -85,11 +85,7 @@ func (v *server) transport(upstream *url.URL) http.RoundTripper {
 
 // count registers the metrics of a listener.
 func (v *server) count(l *listenerFlags) *servermetrics.Server {
-	refused := l.counts.Refused
-	if l.name == "resp" { // it counts them itself
-		refused = nil
-	}
-	return v.engine.Metrics.Server(l.name, l.counts.Open, refused)
+	return v.engine.Metrics.Server(l.name, l.counts.Open, l.counts.Refused)
 }
 
 // byRules are the options of front ends that decide HTTP requests.

@@ -303,6 +303,11 @@ func (v *server) openRESP(l *listenerFlags) error {
 	opts := []resp.Option{
 		resp.WithPathForm(v.engine.Form),
 		resp.WithMaxConns(v.flags.resp.connections),
+		resp.WithRefused(func() {
+			l.counts.Refuse()
+			v.repeated.warn("connection limit reached: new connections are closed", "address", l.listener.Addr().String(),
+				"connections", l.connections)
+		}),
 	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
@@ -322,7 +327,7 @@ func (v *server) openRESP(l *listenerFlags) error {
 			}
 			return nil
 		},
-		drain: func() {},
+		drain: server.Drain,
 		shutdown: func(ctx context.Context) (cut int) {
 			if server.Shutdown(ctx) != nil {
 				return 1 // at least

@@ -23,6 +23,9 @@ func (c *Counts) Open() int64 { return c.open.Load() }
 // Refused returns the number of connections closed on accept because the limit was reached.
 func (c *Counts) Refused() int64 { return c.refused.Load() }
 
+// Refuse counts a connection that a front end with a ceiling of its own closed.
+func (c *Counts) Refuse() { c.refused.Add(1) }
+
 // A ceiling closes new connections while the maximum is open. Letting them wait, as
 // netutil.LimitListener does, looks kinder, but a waiting client gets no answer as long as slow
 // clients keep their connections, while a balancer that sees the close tries another node.

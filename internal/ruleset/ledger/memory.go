@@ -243,8 +243,8 @@ var errTwoWriters = errors.New("another process writes it too, and each would lo
 	"alone may have the file; share a Redis instead")
 
 // ErrReplaced means that another file is at the path of the ledger: changes would be lost at the next start.
-var ErrReplaced = errors.New("another file is at this path, or none: an editor, a copy or a restore replaced it, and the " +
-	"next start would not have the change; restart the server to use what is there, or move its own file back")
+var ErrReplaced = errors.New("another file is at this path, or none: an editor, a copy or a restore replaced it, and " +
+	"the next start would not have the change; restart the server to use what is there, or move its own file back")
 
 // writable checks that the next start reads the file that is open.
 func (m *Memory) writable() error {

@@ -126,6 +126,7 @@ func (c *conn) execute(cmd *command, args [][]byte) {
 	if !cmd.joins {
 		c.settle()
 	}
+	c.worked = c.worked || cmd.group == "weir" || cmd.group == "transactions"
 	cmd.run(c, args)
 }
 

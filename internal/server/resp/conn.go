@@ -24,6 +24,7 @@ type conn struct {
 	began    time.Time
 	done     bool // no further command is run
 	answered bool // since the last read
+	worked   bool // a command that is not about the connection was run since the last read
 
 	now      time.Time // of the last read
 	active   time.Time // of the last whole command
@@ -89,6 +90,9 @@ func (c *conn) answer() bool {
 		}
 		if args == nil {
 			c.settle()
+			if c.mayLeave() {
+				break
+			}
 			return c.flush()
 		}
 		c.active = c.now
@@ -99,10 +103,18 @@ func (c *conn) answer() bool {
 		}
 	}
 	c.settle()
+	cork(c.nc)
 	if c.flush() {
 		c.linger()
 	}
 	return false
+}
+
+// mayLeave reports whether the connection ends after these answers, because the server is to end: the client has had
+// the answer that it waits for, and has not begun another command. The end arrives with the answer, so that the client
+// sees it before its next command. A connection that was only set up goes on: the client is about to use it.
+func (c *conn) mayLeave() bool {
+	return c.server.draining.Load() && c.worked && !c.multi && c.in.start == len(c.in.buf)
 }
 
 // flush sends the answers.
@@ -143,14 +155,14 @@ func (c *conn) read() bool {
 		c.readEnd = end.Add(slack)
 		c.nc.SetReadDeadline(c.readEnd)
 	}
-	// After setting the deadline: Shutdown sets closing before it calls wake.
-	if c.server.closing.Load() {
+	// After setting the deadline: it is set before wake is called.
+	if c.server.waking.Load() {
 		if c.answered {
 			c.linger()
 		}
 		return false
 	}
-	c.answered = false
+	c.answered, c.worked = false, false
 	err := c.in.fill(c.nc)
 	c.now = time.Now()
 	return err == nil

@@ -43,6 +43,7 @@ type limits struct {
 	Idle  time.Duration // between commands; a connection is closed up to an eighth later
 	Login time.Duration // from the connection, or RESET, to authentication, if there is a password
 	Write time.Duration // for a client to read its answers
+	Last  time.Duration // of idle connections at the shutdown, for commands that are on their way
 }
 
 func defaultLimits() limits {
@@ -56,6 +57,7 @@ func defaultLimits() limits {
 		Idle:        10 * time.Minute,
 		Login:       10 * time.Second,
 		Write:       10 * time.Second,
+		Last:        500 * time.Millisecond,
 	}
 }
 
@@ -64,6 +66,9 @@ type Option func(*Server)
 
 // WithMaxConns bounds the concurrent connections, instead of 10,000.
 func WithMaxConns(n int) Option { return func(s *Server) { s.max.Conns = n } }
+
+// WithRefused calls count for each connection that is closed because there are too many.
+func WithRefused(count func()) Option { return func(s *Server) { s.refused = count } }
 
 // WithPassword requires clients to authenticate: AUTH password, or AUTH user password. The user ""
 // is "default", the user of AUTH password. Given several times, each pair is valid.
@@ -103,10 +108,13 @@ type Server struct {
 	together bool // commands that arrive together are decided together
 	batches  batches
 	guesses  guesses
+	refused  func()        // counts a connection beyond the maximum; nil: nobody does
 	refusing chan struct{} // bounds the connections that are being answered that there are too many
 
 	mu        sync.Mutex
+	draining  atomic.Bool // connections end with their next answer
 	closing   atomic.Bool
+	waking    atomic.Bool // idle connections end
 	listeners map[net.Listener]bool
 	conns     map[*conn]bool
 	running   sync.WaitGroup // the goroutines of connections
@@ -210,6 +218,9 @@ func (s *Server) accept(nc net.Conn) {
 // refuse answers that there are too many connections. With TLS that takes a handshake, so it runs on
 // a goroutine; of many such connections at a time, most are closed without an answer.
 func (s *Server) refuse(nc net.Conn) {
+	if s.refused != nil {
+		s.refused()
+	}
 	select {
 	case s.refusing <- struct{}{}:
 	default:
@@ -247,10 +258,17 @@ func (s *Server) close(end func(*conn)) {
 	}
 }
 
-// Shutdown closes the listeners, and each connection after the answers to the commands that it has
-// completely read. If the context ends first, it closes the rest at once and returns the context's
-// error.
+// Drain ends each connection with its next answer, and continues to serve. RESP has no word for it: a client that looks
+// at its connection before it sends, as pools do, sees the end then.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Shutdown closes the listeners, and each connection with its next answer, or when it is still idle after limits.Last.
+// If the context ends first, it closes the rest at once and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	s.close(func(*conn) {})
+	s.leave(ctx)
+	s.waking.Store(true)
 	s.close((*conn).wake)
 	done := make(chan struct{})
 	go func() {
@@ -267,8 +285,31 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+// leave waits until the connections have ended by themselves, for limits.Last at most.
+func (s *Server) leave(ctx context.Context) {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	last := time.After(s.max.Last)
+	for {
+		s.mu.Lock()
+		left := len(s.conns)
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-last:
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
 // Close closes everything at once. Decisions in progress are canceled; Close does not wait for them.
 func (s *Server) Close() {
 	s.cancel()
+	s.waking.Store(true)
 	s.close(func(c *conn) { c.nc.Close() })
 }

@@ -92,3 +92,42 @@ func TestShutdownEndsAtItsDeadline(t *testing.T) {
 		t.Errorf("a second one returns %v", err) // it waited: the decision ended with its context
 	}
 }
+
+// TestDrainEndsAConnectionWithItsAnswer: a client that looks before it sends, as pools do, never sends a command that is
+// not answered. Connections that were only set up, and transactions, go on.
+func TestDrainEndsAConnectionWithItsAnswer(t *testing.T) {
+	h := openOn(t, memstore.New())
+	setUp, busy := h.dial(), h.dial()
+	busy.want("[0 16 15 -1 2]", w("CL.THROTTLE k 15 30 60")...)
+	h.server.Drain()
+	setUp.want("PONG", "PING")
+	setUp.want("OK", "MULTI")
+	setUp.want("QUEUED", w("CL.THROTTLE other 15 30 60")...)
+	busy.want("[0 16 14 -1 4]", w("CL.THROTTLE k 15 30 60")...)
+	if rest := busy.closed(); rest != "" {
+		t.Errorf("after its answer it hears %q", rest)
+	}
+	setUp.want("[[0 16 15 -1 2]]", "EXEC")
+	if rest := setUp.closed(); rest != "" {
+		t.Errorf("after EXEC it hears %q", rest)
+	}
+}
+
+// TestShutdownAnswersWhatIsOnItsWay: an idle connection is open for a moment longer.
+func TestShutdownAnswersWhatIsOnItsWay(t *testing.T) {
+	h := openOn(t, memstore.New(), resp.WithLimits(resp.Limits{Last: time.Hour}))
+	c := h.dial()
+	c.want("PONG", "PING")
+	down := make(chan error, 1)
+	go func() { down <- h.server.Shutdown(t.Context()) }()
+	if err := <-h.served; !errors.Is(err, resp.ErrClosed) {
+		t.Errorf("Serve returns %v", err)
+	}
+	c.want("[0 16 15 -1 2]", w("CL.THROTTLE k 15 30 60")...)
+	if rest := c.closed(); rest != "" {
+		t.Errorf("after its answer it hears %q", rest)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
