@@ -107,3 +107,47 @@ func TestGuardAllocatesItsReservation(t *testing.T) {
 		}
 	}
 }
+
+// A reservation is one piece of memory, and so is a lease beside its id; giving back allocates nothing.
+func TestReservationsAndLeasesAllocateLittle(t *testing.T) {
+	ctx := context.Background()
+	bucket := limiterOn(t, memstore.New(), weir.PerHour(1_000_000))
+	slots := limiterOn(t, memstore.New(), weir.Concurrency{Limit: 100, TTL: time.Hour})
+	for _, c := range []struct {
+		name string
+		most float64
+		call func() error
+	}{
+		{"Reserve and Cancel", 1, func() error {
+			r, err := bucket.Reserve(ctx, "key", 2)
+			if err != nil {
+				return err
+			}
+			return r.Cancel(ctx)
+		}},
+		{"Reserve and Settle above", 1, func() error {
+			r, err := bucket.Reserve(ctx, "key", 1)
+			if err != nil {
+				return err
+			}
+			return r.Settle(ctx, 2)
+		}},
+		{"Acquire and Release", 2, func() error {
+			lease, err := slots.Acquire(ctx, "key")
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		}},
+	} {
+		var failed error
+		allocs := testing.AllocsPerRun(1000, func() {
+			if err := c.call(); err != nil {
+				failed = err
+			}
+		})
+		if failed != nil || allocs > c.most {
+			t.Errorf("%s allocates %v times, at most %v are wanted; error %v", c.name, allocs, c.most, failed)
+		}
+	}
+}

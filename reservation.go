@@ -14,10 +14,16 @@ import (
 
 // NewLeaseID returns an id of 128 random bits, for [Claim].Lease.
 func NewLeaseID() string {
-	var id [16]byte
-	rand.Read(id[:]) // never fails: see its documentation
-	return base64.RawURLEncoding.EncodeToString(id[:])
+	room := idRoom.Get().(*[16 + 22]byte)
+	defer idRoom.Put(room)
+	random, text := room[:16], room[16:]
+	rand.Read(random) // never fails: see its documentation
+	base64.RawURLEncoding.Encode(text, random)
+	return string(text)
 }
+
+// idRoom is reused, as what is passed to rand.Read is allocated.
+var idRoom = sync.Pool{New: func() any { return new([16 + 22]byte) }}
 
 // A Reservation is units that were charged by an estimate, until Settle corrects them to the
 // actual cost or Cancel gives them back. It is safe for concurrent use.
@@ -28,9 +34,10 @@ type Reservation struct {
 	held   *held // nil: the limiter has no concurrency limit
 
 	mu       sync.Mutex
-	units    []reserved // one a limit
-	released bool       // or told that the leases are gone, which is lost
-	tried    bool       // to release, without an answer
+	units    []reserved  // one a limit
+	one      [1]reserved // in itself, so that it need not be allocated
+	released bool        // or told that the leases are gone, which is lost
+	tried    bool        // to release, without an answer
 	lost     error
 	done     bool
 }
@@ -63,7 +70,8 @@ func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*
 
 // reserve charges one key, or one for each limit.
 func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Reservation, error) {
-	c, lease := newCall(l.limits), ""
+	c, lease := l.call("", costs{0}), ""
+	defer l.done(c)
 	var sent time.Time
 	if l.holds() {
 		lease, sent = NewLeaseID(), time.Now()
@@ -74,16 +82,20 @@ func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Res
 	if err != nil {
 		return nil, err
 	}
-	r := l.reservation(c, cost, sent)
-	if r.answer.Allowed = granted > 0; granted == 0 {
-		return nil, &RefusedError{Answer: r.answer}
+	if granted == 0 {
+		refused := new(RefusedError)
+		c.answer(&refused.Answer)
+		return nil, refused
 	}
-	return r, nil
+	return l.reservation(c, cost, sent), nil
 }
 
 // reservation is that of a call which was granted, charged with these costs. sent is before the call took leases.
 func (l *Limiter) reservation(c *call, cost costs, sent time.Time) *Reservation {
-	r := &Reservation{store: l.store, units: make([]reserved, len(c.claims))}
+	r := l.newReservation()
+	if r.store, r.units = l.store, r.one[:]; len(c.claims) > 1 {
+		r.units = make([]reserved, len(c.claims))
+	}
 	for i := range c.decisions {
 		u, d := &r.units[i], &c.decisions[i]
 		u.Claim, u.at = c.claims[i], d.At
@@ -95,11 +107,25 @@ func (l *Limiter) reservation(c *call, cost costs, sent time.Time) *Reservation 
 	}
 	c.answer(&r.answer)
 	r.answer.Allowed = true
-	if leases := r.leases(); len(leases) > 0 {
-		r.held = &held{store: l.store, claims: claimsOf(leases), waiters: &l.waiters}
-		r.held.since.Store(&sent)
+	if r.held != nil {
+		r.held.begin(l, r, sent)
 	}
 	return r
+}
+
+func (l *Limiter) newReservation() *Reservation {
+	if !l.holds() {
+		return new(Reservation)
+	}
+	both := new(leased)
+	both.held = &both.own
+	return &both.Reservation
+}
+
+// leased is a reservation with leases: one piece of memory.
+type leased struct {
+	Reservation
+	own held
 }
 
 // Answer is the store's answer when the units were reserved. Sleep its Delay before you use
@@ -176,9 +202,13 @@ func (r *Reservation) release(ctx context.Context) error {
 
 // settle notes each step that succeeded, so that a repeat after an error does not repeat it.
 func (r *Reservation) settle(ctx context.Context, actual costs) error {
-	more, less := r.differences(actual)
+	var few [2]reserved
+	more, less := r.differences(actual, few[:0:1], few[1:1])
 	if len(more) > 0 {
-		if err := r.store.Charge(ctx, claimsOf(more), nil); err != nil {
+		claims := claimsOf(more)
+		err := r.store.Charge(ctx, *claims, nil)
+		forget(claims)
+		if err != nil {
 			return err
 		}
 	}
@@ -199,8 +229,8 @@ func (r *Reservation) note(cost func(i int, charged int64) int64) {
 	}
 }
 
-// differences are the units still to be charged, and those to be given back.
-func (r *Reservation) differences(actual costs) (more, less []reserved) {
+// differences are the units still to be charged, and those to be given back, appended to lists.
+func (r *Reservation) differences(actual costs, more, less []reserved) ([]reserved, []reserved) {
 	for i, u := range r.units {
 		if u.Lease != "" {
 			continue
@@ -218,6 +248,9 @@ func (r *Reservation) differences(actual costs) (more, less []reserved) {
 
 // leases are the units that are held by a lease, as they were reserved.
 func (r *Reservation) leases() (leases []reserved) {
+	if r.held == nil {
+		return nil
+	}
 	for _, u := range r.units {
 		if u.Lease != "" {
 			leases = append(leases, u)
@@ -226,12 +259,26 @@ func (r *Reservation) leases() (leases []reserved) {
 	return leases
 }
 
-func claimsOf(units []reserved) []Claim {
-	claims := make([]Claim, len(units))
-	for i, u := range units {
-		claims[i] = u.Claim
+// scratch holds claims of one call of a store, which does not keep them.
+var scratch = sync.Pool{New: func() any { return newScratch() }}
+
+func newScratch() *[]Claim {
+	claims := make([]Claim, 0, MaxClaims)
+	return &claims
+}
+
+func claimsOf(units []reserved) *[]Claim {
+	claims := scratch.Get().(*[]Claim)
+	for i := range units {
+		*claims = append(*claims, units[i].Claim)
 	}
 	return claims
+}
+
+func forget(claims *[]Claim) {
+	clear(*claims)
+	*claims = (*claims)[:0]
+	scratch.Put(claims)
 }
 
 // refund gives units back, each with the instant of its charge. All have the same one, unless
@@ -243,7 +290,9 @@ func (r *Reservation) refund(ctx context.Context, units []reserved) error {
 		for same < len(units) && units[same].at == at {
 			same++
 		}
-		err := r.store.Refund(ctx, claimsOf(units[:same]), at, nil)
+		claims := claimsOf(units[:same])
+		err := r.store.Refund(ctx, *claims, at, nil)
+		forget(claims)
 		if errors.Is(err, ErrLeaseGone) {
 			gone = err
 		} else if err != nil {
@@ -275,9 +324,7 @@ func (r *Reservation) KeepAlive(ctx context.Context, failed func(error)) (stop f
 // A Lease is units of a concurrency limit that are held until it is released, or until
 // its time-to-live passes without Renew. It is safe for concurrent use.
 type Lease struct {
-	held   *held
-	answer Answer
-	taken  Instant
+	held *held
 }
 
 // Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
@@ -320,7 +367,7 @@ func (l *Limiter) AcquireWait(ctx context.Context, key string) (*Lease, error) {
 
 // lease is the lease of a reservation that has one.
 func (r *Reservation) lease() *Lease {
-	return &Lease{held: r.held, answer: r.answer, taken: r.leases()[0].at}
+	return &r.held.lease
 }
 
 // holds reports whether a grant takes a lease.
@@ -332,7 +379,7 @@ func (l *Limiter) holds() bool {
 func (l *Lease) ID() string { return l.held.claims[0].Lease }
 
 // Answer is the store's answer when the lease was taken.
-func (l *Lease) Answer() Answer { return l.answer }
+func (l *Lease) Answer() Answer { return l.held.of.answer }
 
 // Renew keeps the lease for another time-to-live. ErrLeaseGone means that it is lost: stop
 // the work, because another caller may hold its units.
@@ -346,7 +393,7 @@ func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func())
 // Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
 // repeats the release in the background, as long as the lease would last: nobody else has to.
 func (l *Lease) Release(ctx context.Context) error {
-	err := l.held.store.Refund(ctx, l.held.claims, l.taken, nil)
+	err := l.held.store.Refund(ctx, l.held.claims, l.held.taken, nil)
 	if err == nil {
 		l.held.freed()
 	}
@@ -357,8 +404,30 @@ func (l *Lease) Release(ctx context.Context) error {
 type held struct {
 	store   Store
 	claims  []Claim
+	one     [1]Claim // in itself, so that it need not be allocated
+	of      *Reservation
+	lease   Lease // as Acquire returns it
+	taken   Instant
 	waiters *waiters
+	first   time.Time
 	since   atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
+}
+
+// begin is called with the reservation that holds the leases; sent is before the call that took them.
+func (h *held) begin(l *Limiter, r *Reservation, sent time.Time) {
+	h.store, h.waiters, h.of, h.first, h.claims = l.store, &l.waiters, r, sent, h.one[:0]
+	h.lease.held = h
+	h.since.Store(&h.first)
+	for i := range r.units {
+		u := &r.units[i]
+		if u.Lease == "" {
+			continue
+		}
+		if len(h.claims) == 0 {
+			h.taken = u.at
+		}
+		h.claims = append(h.claims, u.Claim)
+	}
 }
 
 // freed wakes the callers that wait for the units; of no leases it does nothing.

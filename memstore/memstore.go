@@ -158,7 +158,11 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	if err := s.check(claims, times, decisions); err != nil {
 		return 0, err
 	}
-	if len(claims) == 1 && times == 1 {
+	if len(claims) == 1 && times == 1 && claims[0].Lease != "" {
+		if granted, ok := s.takeLease(&claims[0], decisions); ok {
+			return granted, nil
+		}
+	} else if len(claims) == 1 && times == 1 {
 		granted, remaining, retry, reset, delay, at, ok := s.take(claims[0].Key, claims[0].Limit, claims[0].Cost)
 		if ok {
 			if decisions != nil {
@@ -220,6 +224,11 @@ func (s *Store) Charge(_ context.Context, claims []weir.Claim, decisions []weir.
 func (s *Store) Refund(_ context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision) error {
 	if err := s.check(claims, 1, decisions); err != nil {
 		return err
+	}
+	if len(claims) == 1 && !claims[0].Renew {
+		if ok, err := s.giveBack(&claims[0], int64(takenAt), decisions); ok {
+			return err
+		}
 	}
 	var t transaction
 	t.startRefund(s, claims, int64(takenAt))

@@ -183,3 +183,86 @@ func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bo
 	b.counter.Describe(l, available, cost, now, d)
 	return granted
 }
+
+// takeLease is a request for one lease, or its renewal, of a known key. ok is false where a transaction must decide.
+func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+	id := s.id(c.Key, c.Limit)
+	e := s.shard(id.hash).table.Load().find(id, c.Limit)
+	if e == nil {
+		return 0, false
+	}
+	own := e.owner.Load()
+	if own.limit != c.Limit {
+		return 0, false
+	}
+	big := own.large
+	big.mu.Lock()
+	defer big.mu.Unlock()
+	now, st := s.now(), state{large: big}
+	ok = e.word.Load() == 0 && e.owner.Load() == own
+	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, now)) {
+		return 0, false
+	}
+	if granted = fitLease(c, st, 1, now); granted > 0 {
+		charge(c, st, c.Cost, now)
+		s.measure(own)
+	}
+	for i := range decisions {
+		decide(c, st, now, &decisions[i])
+	}
+	return granted, true
+}
+
+// giveBack is the refund of a lease, or to a bucket of one word, of a known key in a store that never was full. ok is
+// false, and nothing was done, where a transaction must do it.
+func (s *Store) giveBack(c *weir.Claim, takenAt int64, decisions []weir.Decision) (ok bool, err error) {
+	id := s.id(c.Key, c.Limit)
+	sh := s.shard(id.hash)
+	e := sh.table.Load().find(id, c.Limit)
+	if e == nil || c.Cost == 0 || s.overflow.Load() > 0 || sh.earliest.Load() != unknown {
+		return false, nil
+	}
+	own := e.owner.Load()
+	switch {
+	case own.limit != c.Limit:
+		return false, nil
+	case c.Lease != "":
+		return s.releaseLease(c, e, own, decisions)
+	}
+	word := e.word.Load()
+	if e.part.Load() >= 0 || word&locked != 0 || !e.word.CompareAndSwap(word, word|locked) {
+		return false, nil
+	}
+	defer e.unlock()
+	now := s.now()
+	if e.owner.Load() != own {
+		return false, nil
+	}
+	after, _, _ := refund(c, own.limit, unpack(word), takenAt, now)
+	if !e.holds(form(own.limit, after)) {
+		return false, nil
+	}
+	e.write(after)
+	for i := range decisions {
+		decide(c, after, now, &decisions[i])
+	}
+	return true, nil
+}
+
+func (s *Store) releaseLease(c *weir.Claim, e *entry, own *owner, decisions []weir.Decision) (ok bool, err error) {
+	big := own.large
+	big.mu.Lock()
+	defer big.mu.Unlock()
+	if e.word.Load() != 0 || e.owner.Load() != own {
+		return false, nil
+	}
+	now, st := s.now(), state{large: big}
+	if !big.leases.Release(c.Lease, now) {
+		err = weir.ErrLeaseGone
+	}
+	s.measure(own)
+	for i := range decisions {
+		decide(c, st, now, &decisions[i])
+	}
+	return true, err
+}
