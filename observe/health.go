@@ -45,9 +45,9 @@ func (m *Metrics) Live() http.Handler {
 }
 
 // Ready answers /readyz: 200 once rules are in force and the store decides, 503 before that, while Incomplete, after
-// Stopping, and while the decision of Probe does not return. An unavailable store leaves it at 200: the rules' on_store_error decides meanwhile, and
-// another node would find the same store unavailable, so that moving the traffic there only adds to
-// the outage. The body lists such problems as degraded.
+// Stopping, and while the decision of Probe does not return. An unavailable store leaves it at 200: the rules'
+// on_store_error decides meanwhile, and another node would find the same store unavailable, so that moving the traffic
+// there only adds to the outage. The body lists such problems as degraded.
 func (m *Metrics) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s, code := m.health.status()

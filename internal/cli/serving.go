@@ -305,8 +305,8 @@ func (v *server) openRESP(l *listenerFlags) error {
 		resp.WithMaxConns(v.flags.resp.connections),
 		resp.WithRefused(func() {
 			l.counts.Refuse()
-			v.repeated.warn("connection limit reached: new connections are closed", "address", l.listener.Addr().String(),
-				"connections", l.connections)
+			v.repeated.warn("connection limit reached: new connections are closed",
+				"address", l.listener.Addr().String(), "connections", l.connections)
 		}),
 	}
 	if v.secrets.password != "" {

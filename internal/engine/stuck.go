@@ -40,8 +40,8 @@ func (e *Engine) lookForStuck(ctx context.Context) {
 		}
 		switch stuck, changed := e.Metrics.LookForStuck(); {
 		case stuck && changed:
-			e.Log.Error("a call of the store in memory does not return: /livez and /readyz answer 503 until it does, or " +
-				"until a restart. This is a bug: please report it with the stacks that SIGQUIT prints")
+			e.Log.Error("a call of the store in memory does not return: /livez and /readyz answer 503 until it does, " +
+				"or until a restart. This is a bug: please report it with the stacks that SIGQUIT prints")
 		case changed:
 			e.Log.Warn("the call of the store in memory returned: /livez and /readyz are as before")
 		}

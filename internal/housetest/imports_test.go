@@ -198,7 +198,7 @@ var vendors = map[string]struct {
 		"front ends that speak gRPC; library users of the others compile none of it"},
 	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
 		"Envoy's contracts belong to the front ends that speak them"},
-	"google.golang.org/protobuf": {[]string{"internal/server/rls", "internal/server/extauthz",
+	"google.golang.org/protobuf": {[]string{"internal/server/grpcserver", "internal/server/rls", "internal/server/extauthz",
 		"internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
 	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls",
 		"internal/server/rpcapi", "grpclimit"}, "status codes and details of errors of gRPC"},

@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"context"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -106,8 +107,14 @@ func (s *connections) tick() {
 	s.mu.Lock()
 	for c := range s.open {
 		c.age++
-		stranger := s.tokens && !c.known.Load()
-		if c.messages.Tick() >= lateMessage || stranger && (c.age >= strangerAge || c.age >= firstCall && !c.called.Load()) {
+		most := math.MaxInt
+		if s.tokens && !c.known.Load() {
+			most = strangerAge
+			if !c.called.Load() {
+				most = firstCall
+			}
+		}
+		if c.messages.Tick() >= lateMessage || c.age >= most {
 			over = append(over, c)
 		}
 	}

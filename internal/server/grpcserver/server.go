@@ -175,7 +175,8 @@ func (s *Server) stream(service any, stream grpc.ServerStream, info *grpc.Stream
 	if c := connectionOf(stream.Context()); c != nil && s.connections.tokens && !c.known.Load() {
 		defer c.watches.Add(-1)
 		if c.watches.Add(1) > maxWatches {
-			return status.Errorf(codes.ResourceExhausted, "more than %d calls without a token on a connection", maxWatches)
+			return status.Errorf(codes.ResourceExhausted, "more than %d calls without a token on a connection",
+				maxWatches)
 		}
 	}
 	return next(service, stream)
