@@ -53,7 +53,7 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 		return
 	}
 	if !pause.For(p.delay, p.request.Context().Done()) {
-		unavailable(w, p.request, c.body)
+		c.unavailable(w, p.request)
 		return
 	}
 	next.ServeHTTP(w, p.request)
@@ -83,7 +83,7 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
 	}
 	if !pause.For(p.delay, client.Done()) {
-		unavailable(w, r, c.body)
+		c.unavailable(w, r)
 		return
 	}
 	if p.followUp.measured {

@@ -143,7 +143,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	}
 	m.describe(w.Header(), c)
 	if c.refusal != nil {
-		answer(w, c.request, c.refusal, c.body)
+		m.answer(w, c.request, c.refusal, c.body)
 		return admission{}
 	}
 	return admission{request: c.request, delay: c.event.Answer.Delay, followUp: c.followUp}

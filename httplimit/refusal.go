@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/rpcstatus"
 	"github.com/weirproject/weir/internal/wording"
 )
 
@@ -98,11 +99,16 @@ func Template(contentType string, template interface{ Execute(io.Writer, any) er
 }
 
 // answer writes a refusal. It ignores write errors: the connection is gone.
-func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
+func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
 	refusal.Message, refusal.Language = refusal.say(r.Header["Accept-Language"])
-	contentType, text := body(r, refusal)
+	call := c.grpc && rpcstatus.Is(r)
 	h := w.Header()
-	h.Set("Content-Type", contentType)
+	var text []byte
+	if !call {
+		var contentType string
+		contentType, text = body(r, refusal) // may set the language
+		h.Set("Content-Type", contentType)
+	}
 	if refusal.Language != "" {
 		h.Set("Content-Language", refusal.Language)
 	}
@@ -111,13 +117,19 @@ func answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body)
 	if refusal.Exceeded && refusal.RetryAfter > 0 {
 		h.Set(fieldRetry, integer(refusal.RetryAfter))
 	}
+	if call {
+		status := rpcstatus.Answer{Status: refusal.Status, Exceeded: refusal.Exceeded, Message: refusal.Message,
+			Wait: refusal.Wait()}
+		status.Write(w, r)
+		return
+	}
 	w.WriteHeader(refusal.Status)
 	w.Write(text)
 }
 
 // unavailable responds 503 without Retry-After, because the duration is unknown.
-func unavailable(w http.ResponseWriter, r *http.Request, body Body) {
-	answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: wording.Undecided}, body)
+func (c *config) unavailable(w http.ResponseWriter, r *http.Request) {
+	c.answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: wording.Undecided}, c.body)
 }
 
 // Wait is RetryAfter as a duration; 0 if waiting does not help.

@@ -18,7 +18,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 		return err
 	}
 	counts := v.count(l)
-	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf),
+	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf), httplimit.WithGRPCStatus(),
 		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
 	limit, err := httplimit.ByRules(v.engine.Gate, opts...)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/rpcstatus"
 )
 
 // statusClientGone counts requests whose client disconnected; no response is sent.
@@ -65,8 +66,13 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	return http.StatusBadGateway, "The upstream could not be reached, or its response is invalid."
 }
 
-// answer writes a response of the gateway itself, as application/problem+json.
+// answer writes a response of the gateway itself, as application/problem+json, or as a status of gRPC.
 func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if rpcstatus.Is(r) {
+		call := rpcstatus.Answer{Status: status, Message: text}
+		call.Write(w, r)
+		return
+	}
 	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text})
 	h := w.Header()
 	h.Set("Content-Type", contentType)

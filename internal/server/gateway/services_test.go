@@ -17,6 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/redistest"
@@ -50,7 +57,8 @@ func routedWithLog(t testing.TB, text, fallback string, log *slog.Logger) *route
 		t.Fatal(err)
 	}
 	g.put(t, text)
-	limit, err := httplimit.ByRules(g.gate, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf))
+	limit, err := httplimit.ByRules(g.gate, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf),
+		httplimit.WithGRPCStatus())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,5 +511,37 @@ func TestEachServiceIsLogged(t *testing.T) {
 	}
 	if a := g.Services()[2].Addresses[0]; a.Attempts[2] != 1 || a.Attempts[servermetrics.AttemptBrokenOff] != 1 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestCallsOfGRPCAreRefusedAsSuch: a client takes a status of HTTP for UNAVAILABLE, which it may retry at once.
+func TestCallsOfGRPCAreRefusedAsSuch(t *testing.T) {
+	g := routed(t, "services: [{name: s, addresses: "+dead[0]+"}]\nroutes: [{name: r, path: /a.B/*, service: s}]\n"+
+		"rules: [{name: one, match: {path: /a.B/Limited}, limit: fixed_window 1/1h}]\n", "")
+	client, err := grpc.NewClient(strings.TrimPrefix(g.server.URL, "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, test := range []struct {
+		method string
+		want   codes.Code
+		text   string
+	}{
+		{"/a.B/Limited", codes.Unavailable, "The upstream could not be reached, or its response is invalid."},
+		{"/a.B/Limited", codes.ResourceExhausted, "Too many requests: try again in 3600 s."},
+		{"/c.D/E", codes.Unimplemented, "No route of this gateway matches the request."},
+	} {
+		var fields metadata.MD
+		err := client.Invoke(t.Context(), test.method, new(emptypb.Empty), new(emptypb.Empty), grpc.Trailer(&fields))
+		s := status.Convert(err)
+		if s.Code() != test.want || s.Message() != test.text {
+			t.Errorf("%s: %v %q, want %v", test.method, s.Code(), s.Message(), test.want)
+		}
+		limited := test.want == codes.ResourceExhausted
+		if limited != (len(s.Details()) == 1) || limited != (len(fields.Get("retry-after")) == 1) {
+			t.Errorf("%s: %v %v", test.method, s.Details(), fields)
+		}
 	}
 }
