@@ -117,9 +117,9 @@ func WithStatus(status int) Option {
 // WithBody sets the body of refusals, instead of [Problem].
 func WithBody(b Body) Option { return option(forLimits, "WithBody", func(c *config) { c.body = b }) }
 
-// WithGRPCStatus refuses calls of gRPC, by their Content-Type, with a status of gRPC: RESOURCE_EXHAUSTED with RetryInfo and
-// grpc-retry-pushback-ms for an exceeded limit. A gRPC client takes 429 for UNAVAILABLE, which it may retry at once. The
-// HTTP status is then 200: never use it where a proxy asks by a request of its own, as forward-auth does.
+// WithGRPCStatus refuses calls of gRPC, by their Content-Type, with a status of gRPC: RESOURCE_EXHAUSTED with
+// RetryInfo and grpc-retry-pushback-ms for an exceeded limit. A gRPC client takes 429 for UNAVAILABLE, which it may
+// retry at once. The HTTP status is then 200: never use it where a proxy asks by a request, as forward-auth does.
 func WithGRPCStatus() Option { return func(c *config) { c.grpc = true } }
 
 // WithFields selects the fields that describe the limits, instead of [Draft].

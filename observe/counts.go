@@ -159,9 +159,9 @@ var ruleCountings = prometheus.NewDesc("weir_count_if_total",
 	[]string{"rule", "result"}, nil)
 
 var ruleUnfinished = prometheus.NewDesc("weir_unfinished_total",
-	"Requests of rules with count_if or hold_until: done that were sent to the service, and whose response was not seen: "+
-		"the client left or broke off its body, a timeout passed, or the connection broke. They stay counted, and hold "+
-		"their leases.",
+	"Requests of rules with count_if or hold_until: done that were sent to the service, and whose response was not "+
+		"seen: the client left or broke off its body, a timeout passed, or the connection broke. They stay counted, "+
+		"and hold their leases.",
 	[]string{"rule"}, nil)
 
 var ruleLimits = prometheus.NewDesc("weir_limit",

@@ -215,8 +215,8 @@ var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 	{"timeout", nested(&timeoutFields, func(s *ServiceSpec) *Timeout { return &s.Timeout }),
 		"how long a request may take", "see below"},
 	{"retries", zeroTo(bounds.Retries, func(s *ServiceSpec) **int { return &s.Retries }),
-		"0 to 3: other addresses for a request that [was sent nowhere](#retries); with 0 none, otherwise each that is " +
-			"healthy, and this many of those that are left out", "1"},
+		"0 to 3: other addresses for a request that [was sent nowhere](#retries); with 0 none, otherwise each that " +
+			"is healthy, and this many of those that are left out", "1"},
 	{"retry_safe", choice(safeRetries, func(s *ServiceSpec) *string { return &s.RetrySafe }),
 		"GET and HEAD requests [whose connection broke](#retries): sent `once` more, to another address, or `never`",
 		"`once`"},

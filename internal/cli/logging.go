@@ -40,8 +40,8 @@ type serverLog struct{ log *slog.Logger }
 
 func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "", 0) }
 
-// takeLog sends what packages write to the standard logger to the log, as lines of http.Server: net/http's client writes
-// bytes of a service there, without a bound.
+// takeLog sends lines of the standard logger to the log, as those of http.Server: net/http's client writes bytes of a
+// service there, without a bound.
 func takeLog(to *slog.Logger) {
 	log.SetFlags(0)
 	log.SetOutput(serverLog{to})

@@ -161,7 +161,7 @@ var mayImport = []struct {
 }
 
 // plain are packages of constants, arithmetic and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock"}
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock", "internal/rpcstatus"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {

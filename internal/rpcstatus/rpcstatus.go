@@ -1,5 +1,5 @@
-// Package rpcstatus answers calls of gRPC that a front end over HTTP refuses. A gRPC client takes an HTTP status such as
-// 429 for "unavailable", which it retries. The answer is the trailers alone, as in the gRPC protocol over HTTP/2.
+// Package rpcstatus answers calls of gRPC that a front end over HTTP refuses. A gRPC client takes an HTTP status such
+// as 429 for "unavailable", which it retries. The answer is the trailers alone, as in the gRPC protocol over HTTP/2.
 package rpcstatus
 
 import (

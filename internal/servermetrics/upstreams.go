@@ -8,8 +8,8 @@ var (
 		[]string{"route", "service", "outcome"}, nil)
 	serviceAttempts = prometheus.NewDesc("weir_gateway_attempts_total",
 		"Requests sent to an address of a service, by the status class of the response; failed: the connection ended "+
-			"or the response was late; not_connected: there was no connection; broken_off: the response ended early, which "+
-			"is counted by its status too.",
+			"or the response was late; not_connected: there was no connection; broken_off: the response ended early, "+
+			"which is counted by its status too.",
 		[]string{"service", "address", "outcome"}, nil)
 	serviceRetries = prometheus.NewDesc("weir_gateway_retries_total",
 		"Requests sent to another address, because the first failed.", []string{"service"}, nil)

@@ -27,8 +27,8 @@ const (
 	mostRecords  = 1 << 12
 )
 
-// open checks every node and record of a database, which may be hostile: afterwards a look-up reads at most 128 nodes and
-// one valid record. Reader.Verify would also check what no look-up needs, and refuse what other writers make: a file
+// open checks every node and record of a database, which may be hostile: afterwards a look-up reads at most 128 nodes
+// and one valid record. Reader.Verify would also check what no look-up needs, and refuse what other writers make: a file
 // without a description, or with data that only other data points to.
 func open(content []byte) (*database, error) {
 	reader, err := maxminddb.OpenBytes(content)
@@ -55,7 +55,8 @@ func check(reader *maxminddb.Reader, content []byte) error {
 		return fmt.Errorf("record_size is %d; allowed: 24, 28, 32", m.RecordSize)
 	}
 	if m.NodeCount == 0 || m.IPVersion != 4 && m.IPVersion != 6 {
-		return fmt.Errorf("node_count is %d and ip_version %d; allowed: 1 or more, and 4 or 6", m.NodeCount, m.IPVersion)
+		return fmt.Errorf("node_count is %d and ip_version %d; allowed: 1 or more, and 4 or 6", m.NodeCount,
+			m.IPVersion)
 	}
 	seen := make(map[uint]bool)
 	for node := range m.NodeCount {
