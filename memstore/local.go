@@ -6,12 +6,12 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Local limits keys in this process alone: a limiter of one or several limits on a store of its own. It has the errors
-// that a program could do nothing about as refusals. Make one with NewLocal; it is safe for concurrent use.
+// A Local limits keys in this process alone: a limiter of one or several limits on a store of its own. Errors that a
+// program could do nothing about are refusals. Make one with NewLocal; it is safe for concurrent use.
 type Local struct{ limiter *weir.Limiter }
 
-// NewLocal makes a Local, with room for as many keys as New has. It panics if a limit is wrong, since programs write them
-// as constants.
+// NewLocal makes a Local, with room for as many keys as New has. It panics if a limit is wrong, since programs write
+// limits as constants.
 func NewLocal(specs ...weir.Spec) *Local {
 	limiter, err := weir.New(New(), "local", specs...)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 // honestSteps are the charges of one limit in Honest, at growing times.
 const honestSteps = 300
 
-// Honest checks what decisions of a store say about the future, to the microsecond, for the limit that a spec describes: at
-// RetryAfter the same request is granted, and a microsecond before it is not; at ResetAfter all is left, and not before;
-// Remaining is granted, and one unit more is not. It drives the clock, with random costs and pauses, which are the same in
-// each run. A limit whose RetryAfter is an upper bound, such as Concurrency, does not pass.
+// Honest checks what decisions of a store say about the future, to the microsecond, for the limit that a spec
+// describes: at RetryAfter the same request is granted, and a microsecond before it is not; at ResetAfter all is left,
+// and not before; Remaining is granted, and one unit more is not. It drives the clock, with random costs and pauses,
+// which are the same in each run. A limit whose RetryAfter is an upper bound, such as Concurrency, does not pass.
 //
 //	storetest.Honest(t, subject, weir.SlidingLog{Limit: 100, Window: time.Minute})
 func Honest(t *testing.T, s Subject, specs ...weir.Spec) {
@@ -63,7 +63,7 @@ func (h *honesty) check(cost int64) {
 	h.t.Helper()
 	said := h.peek(cost, 0)
 	never := cost > h.limit.Most()
-	h.is(never == (said.RetryAfter == weir.Never), "RetryAfter is Never for a cost above the limit, and only then", cost)
+	h.is(never == (said.RetryAfter == weir.Never), "RetryAfter is Never above the limit, and only there", cost)
 	if wait := said.RetryAfter; wait > 0 && !never {
 		h.is(h.peek(cost, wait).RetryAfter == 0, "a request is granted at its RetryAfter", cost)
 		h.is(h.peek(cost, wait-time.Microsecond).RetryAfter != 0, "none is granted before its RetryAfter", cost)
