@@ -42,10 +42,14 @@ func (g *Gate) count(ctx context.Context, questions []Question) {
 	g.countAndBan(ctx, all)
 }
 
-// refusals appends the refusals of rules with bans.
+// refusals appends the refusals of rules with bans, and the bans that last longer than their rule says.
 func (v *Verdict) refusals(list []banCounter, times int64) []banCounter {
 	for i := range v.enforced {
 		a := &v.about[i]
+		if v.bans(i) && v.decisions[i].RetryAfter > slices.Max(a.rule.Bans().Lengths)+time.Second {
+			list = append(list, banCounter{bans: a.rule.Bans(), by: a.by, key: v.claims[i].Key,
+				told: &v.decisions[i], excess: v.decisions[i].RetryAfter - slices.Max(a.rule.Bans().Lengths)})
+		}
 		if !a.ban || a.by == nil || v.bans(i) || a.rule.Bans().Counted || !v.refuses(a.rule) {
 			continue
 		}
@@ -64,6 +68,7 @@ func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 	// Counting outlasts the request: otherwise a client could avoid it by hanging up.
 	ctx, cancel := detached(ctx, countTimeout)
 	defer cancel()
+	list = g.shortenBans(ctx, list)
 	g.countRefusals(ctx, list)
 	for i := range list {
 		p := &list[i]
@@ -81,6 +86,29 @@ func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 		if g.register != nil && !ban.Local { // where this fails, this node alone lists the ban
 			_ = g.register.Register(ctx, banRegister, ban.name(), ban.note(), length)
 		}
+	}
+}
+
+// shortenBans takes the bans that last too long from the list. A ban keeps its length when its rule is changed, but if
+// the store's clock was ahead of what it shows, it may be one that would last for as long as the clock was ahead.
+func (g *Gate) shortenBans(ctx context.Context, list []banCounter) []banCounter {
+	clock, ok := g.register.(interface{ Behind() bool })
+	return slices.DeleteFunc(list, func(p banCounter) bool {
+		if ok && p.excess > 0 && p.by == g.store && clock.Behind() {
+			p.shorten(ctx)
+		}
+		return p.excess > 0
+	})
+}
+
+// shorten makes a ban end sooner, also in the answer. Of two that do so at once, the second may double it, and the next
+// request shortens it again. Where it fails, the next request tries.
+func (p *banCounter) shorten(ctx context.Context) {
+	p.told.RetryAfter -= p.excess
+	p.told.ResetAfter = p.told.RetryAfter
+	if p.by.Reset(ctx, []weir.Claim{p.claim(p.bans.Hold, 0)}) == nil {
+		whole := p.told.RetryAfter.Microseconds() + p.bans.Hold.Capacity() // the bucket's units are used up first
+		_ = p.by.Charge(ctx, []weir.Claim{p.claim(p.bans.Hold, whole)}, nil)
 	}
 }
 
@@ -182,6 +210,8 @@ type banCounter struct {
 	by      weir.Store
 	key     string
 	times   int64
+	told    *weir.Decision
+	excess  time.Duration // if it is not 0, this is no refusal to be counted, but a ban that lasts so much too long
 	tooMany bool
 	err     error // the store's; nothing was counted, or it is unknown
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// inForce is the receipt under the limits that its rules have by now: an edit may have changed numbers while the request
-// was under way, and units are given back and corrected under those in force. A rule that is gone keeps its numbers.
+// inForce is the receipt under the limits that its rules have by now: an edit may have changed numbers while the
+// request was under way, and units are given back and corrected under those in force. A rule that is gone keeps its
+// numbers.
 func (g *Gate) inForce(receipt Receipt) Receipt {
 	set, copied := g.Rules(), false
 	for i := range receipt {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestEditWhileARequestIsUnderWay: a rule gets a longer window while a request is under way. Whatever that request
-// settles or gives back, no more pass in the longer window than its limit.
+// TestEditWhileARequestIsUnderWay: a rule gets a longer window while a request is under way. The end of that request,
+// whatever it settles or gives back, lets no more pass in the longer window than its limit.
 func TestEditWhileARequestIsUnderWay(t *testing.T) {
 	ends := map[string]func(g *gate.Gate, receipt gate.Receipt) error{
 		"its response does not count": func(g *gate.Gate, receipt gate.Receipt) error {

@@ -248,6 +248,8 @@ type Stats struct {
 	ReleasesPending int64 // that it still tries to release
 	ReleasesDone    int64 // that are released or gone
 	ReleasesLost    int64 // that it gave up: they end by their time-to-live
+
+	ClockSteps int64 // of Redis' clock, by more than a second
 }
 
 // Stats returns the counters.
@@ -271,6 +273,9 @@ func (s *Stack) Stats() (all Stats) {
 	}
 	if releasing, ok := s.shared.(releaser); ok {
 		all.ReleasesPending, all.ReleasesDone, all.ReleasesLost = releasing.Releases()
+	}
+	if clock, ok := s.shared.(interface{ ClockSteps() int64 }); ok {
+		all.ClockSteps = clock.ClockSteps()
 	}
 	return all
 }

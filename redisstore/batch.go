@@ -144,7 +144,9 @@ func (s *Store) enter(b *batch, requests []weir.Request) {
 	b.cut()
 	for i := range b.entries {
 		e := &b.entries[i]
-		e.shape = shapeOf(e.Request)
+		if e.shape = shapeOf(e.Request); s.clocks.behind() {
+			e.shape = unpacked(e.shape)
+		}
 		if s.conn.Cluster() {
 			e.place(b.words[e.keys:][:len(e.Claims)])
 		}

@@ -111,7 +111,8 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
 	keys := len(chunk) * len(a.kinds)
-	a.reply, err = s.conn.Run(ctx, s.scripts.get(opBatch, a.kinds), a.words[:keys], a.words[keys:], a.reply)
+	behind := s.clocks.behind() && packedKind(chunk[0].shape) == nil
+	a.reply, err = s.conn.Run(ctx, s.scripts.get(opBatch, a.kinds, behind), a.words[:keys], a.words[keys:], a.reply)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ import (
 type twin struct {
 	args  []string
 	reply []string
-	// steps are read, fit, must, back, drop, settle, charge, cancel, keep, refund, restore and after (see assemble),
-	// batch and shared.
+	// steps are read, cap, fit, must, back, capped, drop, keep, settle, charge, cancel, refund, restore and after (see
+	// assemble), batch and shared.
 	steps map[string]string
 }
 
@@ -110,9 +110,12 @@ type scripts struct {
 }
 
 // get is the script of an operation over claims of the given kinds.
-func (s *scripts) get(o op, kinds []*kind) *redisconn.Script {
-	var name [1 + 32]byte
+func (s *scripts) get(o op, kinds []*kind, behind bool) *redisconn.Script {
+	var name [2 + 32]byte
 	id := append(name[:0], byte(o))
+	if behind {
+		id = append(id, '-')
+	}
 	for _, k := range kinds {
 		id = append(id, k.letter)
 	}
@@ -124,19 +127,20 @@ func (s *scripts) get(o op, kinds []*kind) *redisconn.Script {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := s.text(o, kinds)
+	text := s.text(o, kinds, behind)
 	script = redisconn.ScriptOf(text)
 	s.made[string(id)] = script
 	return script
 }
 
-func (s *scripts) text(o op, kinds []*kind) string {
+// text is a script; behind says that Redis' clock was ahead of what it shows.
+func (s *scripts) text(o op, kinds []*kind, behind bool) string {
 	if o == opBatch {
-		return s.assembleBatch(kinds)
+		return s.assembleBatch(kinds, behind)
 	}
 	first := 1 + heads[o].args
 	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
-	body := s.shared(kinds) + s.assemble(o, kinds, claimText{first: first})
+	body := s.shared(kinds) + s.assemble(o, kinds, claimText{first: first, behind: behind})
 	return "local call = redis.call\n" + clock + heads[o].text + body
 }
 
@@ -157,13 +161,13 @@ func (s *scripts) shared(kinds []*kind) string {
 // ARGV is how many of the requests, the first ones, do not ask once; how many arguments each has, or 0 if all have
 // the same; times of those that do not ask once; the arguments. The reply is now, and for each request the number
 // granted and the numbers of its states, or the code of why nothing was done and one element with details.
-func (s *scripts) assembleBatch(kinds []*kind) string {
+func (s *scripts) assembleBatch(kinds []*kind, behind bool) string {
 	head := "local call = redis.call\n" + s.clock("#ARGV") +
 		"local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
 	if text := s.twins[kinds[0].twin].steps["batch"]; text != "" {
 		return head + text
 	}
-	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + "})
+	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + ", behind: behind})
 	return head + s.shared(kinds) + `local KEYS, ARGV = KEYS, ARGV
 local function decide(key, arg, granted)
 ` + decide + `
@@ -201,6 +205,11 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		t := s.twins[k.twin]
 		c.number, c.args = i+1, t.args
 		before.WriteString(c.text(t.steps["read"]))
+		backs := t.steps["back"]
+		if c.behind {
+			before.WriteString(c.text(t.steps["cap"]))
+			backs += t.steps["capped"]
+		}
 		if cancel := t.steps["cancel"]; o == opCancel && cancel != "" {
 			from := strconv.Itoa(cancelBytes*i + 1)
 			unpacked := "local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n"
@@ -211,7 +220,7 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 			step += t.steps[name]
 		}
 		if heads[o].fits {
-			back.WriteString(c.text(t.steps["back"]))
+			back.WriteString(c.text(backs))
 			before.WriteString(c.text(t.steps["fit"]))
 		} else if must := t.steps["must"]; must != "" && o != opRestore {
 			before.WriteString(c.text(must))
@@ -275,6 +284,7 @@ type claimText struct {
 	first    int    // the index in ARGV of its first argument
 	key, arg string // offsets of the indices in KEYS and ARGV
 	crowded  bool   // its variables are fields of a table
+	behind   bool   // Redis' clock was ahead of what it shows: see clocks
 }
 
 // roomFor is how many claims have locals of their own: Lua allows a function 200 in all.

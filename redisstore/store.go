@@ -44,6 +44,7 @@ type Store struct {
 	batches   sync.Pool // of *batch
 	refusing  refusing  // in a Cluster
 	releases  *releases
+	clocks    *clocks
 	closed    atomic.Bool
 }
 
@@ -60,6 +61,7 @@ func New(conn Conn, options ...Option) (*Store, error) {
 	}
 	s := &Store{conn: conn, config: config, bound: newBound(config.timeout), scripts: scripts}
 	s.releases = newReleases(config.timeout, s.release)
+	s.clocks = newClocks(conn.Cluster(), config.warn)
 	s.clock = func() int64 { return time.Now().UnixMicro() }
 	if config.clock != nil {
 		s.clock = func() int64 { return int64(config.clock()) }
@@ -203,11 +205,12 @@ func (s *Store) run(ctx context.Context, c *call) {
 // repeat makes the call, again where the script found another period or form of state.
 func (s *Store) repeat(ctx context.Context, c *call) {
 	now, kinds := s.clock, kindOf
-	if c.op == opTake {
+	if c.op == opTake && !s.clocks.behind() {
 		kinds = kindOfTake
 	}
 	for range 4 {
 		var redis int64
+		behind := s.clocks.behind()
 		redis, c.err = s.runAt(ctx, c, kinds, now)
 		switch {
 		case c.err != nil:
@@ -217,12 +220,18 @@ func (s *Store) repeat(ctx context.Context, c *call) {
 			now = func() int64 { return redis }
 		case c.granted == otherForm:
 			kinds = kindOf
+		case !behind && c.refused() && s.clocks.behind(): // the reply told that what refused may be of a wrong clock
+			kinds, c.leases = kindOf, c.leases[:0]
 		default:
 			return
 		}
 	}
 	c.granted, c.err = 0, fmt.Errorf("%w (%w): Redis' clock ran away from the calendar",
 		weir.ErrUnavailable, weir.ErrNotExecuted)
+}
+
+func (c *call) refused() bool {
+	return c.granted == 0 && (c.op == opTake || c.op == opTimes && c.times > 0)
 }
 
 // runAt makes the call once, and returns Redis' time.
@@ -238,12 +247,17 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
 	keys, args := a.words[:len(c.claims)], a.words[len(c.claims):]
-	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds), keys, args, a.reply)
+	sent := s.clocks.now()
+	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds, s.clocks.behind()), keys, args, a.reply)
 	if err != nil {
 		return 0, explain(err, c.claims)
 	}
 	a.reply = reply
-	return c.read(a, s.config.clock != nil)
+	redis, err := c.read(a, s.config.clock != nil)
+	if err == nil && s.config.clock == nil {
+		s.clocks.see(redis, sent, keys[0])
+	}
+	return redis, err
 }
 
 // prepare fills in the keys and arguments of a script.
@@ -350,7 +364,14 @@ func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
 // gone is the error of a charge or refund of which a lease was not held.
 func (c *call) gone() error {
-	if (c.op == opCharge || c.op == opSettle) && c.granted == 0 || (c.op == opRefund || c.op == opCancel) && slices.Contains(c.leases, 0) {
+	gone := false
+	switch c.op {
+	case opCharge, opSettle:
+		gone = c.granted == 0
+	case opRefund, opCancel:
+		gone = slices.Contains(c.leases, 0)
+	}
+	if gone {
 		return weir.ErrLeaseGone
 	}
 	return nil

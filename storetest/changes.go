@@ -173,7 +173,8 @@ func settlingForgetsNothing(t TB, b *fixture, c change) {
 }
 
 // byTurns: nodes with either numbers charge by turns, while the clock goes on a little. Neither has a state that stands
-// more than a slice of the longer kind ahead of the clock: it is fresh again a window and two slices after the last charge.
+// more than a slice of the longer kind ahead of the clock: it is fresh again a window and two slices after the last
+// charge.
 func byTurns(t TB, b *fixture, c change) {
 	t.Helper()
 	from, to := c.limitsOf()

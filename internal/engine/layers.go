@@ -150,6 +150,9 @@ var layerMetrics = []struct {
 	{"", "weir_releases_lost_total",
 		"Leases of concurrency limits that could not be released, and last until their time-to-live is over.",
 		func(s layers.Stats) int64 { return s.ReleasesLost }},
+	{"", "weir_store_clock_steps_total",
+		"How often Redis' clock stepped by more than a second: limits count by it.",
+		func(s layers.Stats) int64 { return s.ClockSteps }},
 }
 
 // observe registers the metrics of the enabled layers.

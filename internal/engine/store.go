@@ -42,7 +42,7 @@ func openStore(ctx context.Context, c *Config) (weir.Store, error) {
 			"error", err)
 		conn = connectLater(ctx, c, err)
 	}
-	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout))
+	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
 }
 
 // OpenRedis connects to the Redis of c.
@@ -51,15 +51,16 @@ func OpenRedis(ctx context.Context, c *Config) (weir.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout))
+	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
 }
 
 func connect(ctx context.Context, c *Config) (redisconn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	warn := func(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }
-	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.Timeout, Warn: warn})
+	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.Timeout, Warn: c.warn})
 }
+
+func (c *Config) warn(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }
 
 // passes reports whether a failure to open Redis may be temporary.
 func passes(err error) bool {

@@ -89,6 +89,11 @@ if raw_ then
   if at > now then full_ = at end
 end
 local unit_ = cost_ * interval_
+---- cap
+local capped_ = full_ > now + span_
+if capped_ then full_ = now + span_ end
+---- capped
+if capped_ and unit_ > 0 then redis.call('SET', key_, -full_, 'PXAT', 2 * math.ceil(full_ / 2000) + 1) end
 ---- fit
 local left_ = span_ - (full_ - now)
 if left_ < granted * unit_ then
@@ -140,6 +145,14 @@ if raw_ then
     FOREIGN
   end
   if at >= now then full_, part_ = at, part end
+end
+---- cap
+local capped_ = full_ > now + span_
+if capped_ then full_, part_ = now + span_, spanpart_ + 0 end
+---- capped
+if capped_ and ladder_ ~= '' then
+  local text = part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_)
+  redis.call('SET', key_, text, 'PXAT', 2 * math.ceil(full_ / 2000) + 1)
 end
 ---- fit
 do
@@ -296,6 +309,14 @@ if raw_ then
       mark_, missing_ = at - periods * period_, periods * refill_
     end
   end
+end
+---- cap
+local capped_ = mark_ > now
+if capped_ then mark_, missing_ = now, math.min(missing_, most_ + 0) end
+---- capped
+if capped_ and cost_ ~= '0' then
+  local full = mark_ + math.ceil(missing_ / refill_) * period_
+  redis.call('SET', key_, 's' .. struct.pack('<i8i8', mark_, missing_), 'PXAT', 2 * math.ceil(full / 2000) + 1)
 end
 ---- fit
 do

@@ -103,6 +103,16 @@ local function purge_()
     redis.call('ZREM', key_, '-')
   end
 end
+---- capped
+do
+  local latest, page = string.format('%.0f', now + ttl_), nil
+  for _ = 1, 16 do
+    page = redis.call('ZRANGEBYSCORE', key_, '(' .. latest, '+inf', 'LIMIT', 0, 64)
+    for i = 1, #page do redis.call('ZADD', key_, 'XX', latest, page[i]) end
+    if #page < 64 then break end
+  end
+  last_ = tonumber(redis.call('ZRANGE', key_, -1, -1, 'WITHSCORES')[2])
+end
 ---- fit
 if renew_ == '1' then
   if not live_ then granted = 0 end

@@ -138,8 +138,8 @@ func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Deci
 
 // Adopt is the state, which was written under the numbers of another limit, under those of to. A reading does not
 // depend on the clock, because each must give the same until the state is written: now only tells whether the state is
-// Ahead. So the newest slice is placed by its end. That may lie ahead; then the clock reads as that slice. The other slices are placed behind it by the least
-// possible age of their units.
+// Ahead. So the newest slice is placed by its end. That may lie ahead; then the clock reads as that slice. The other
+// slices are placed behind it by the least possible age of their units.
 func (s *State) Adopt(from, to *weir.Limit, now int64) *State {
 	adopted := s.adopt(from, to, math.MaxInt64)
 	if adopted != s && s.ahead(from, to, now) {
