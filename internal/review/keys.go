@@ -179,7 +179,7 @@ func bytesOf(rule *rules.Rule) (all Bytes) {
 // Sizes that TestBytesOfAKey measures.
 const (
 	entry    = 62  // of a key in memory
-	large    = 168 // beside it, of a key whose state varies in size
+	large    = 192 // beside it, of a key whose state varies in size
 	redisKey = 150 // with its name and its expiry
 )
 
