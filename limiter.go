@@ -286,7 +286,9 @@ func (c *call) fill(key string, cost costs, lease string) {
 		claim := &c.claims[i]
 		claim.Key, claim.Cost = key, cost.of(i)
 		if claim.Limit.algorithm == AlgorithmConcurrency {
-			claim.Lease, claim.Renew = lease, false
+			if claim.Lease, claim.Renew = lease, false; claim.Cost == 0 {
+				claim.Lease = ""
+			}
 		}
 	}
 }

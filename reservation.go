@@ -223,7 +223,7 @@ func (r *Reservation) settle(ctx context.Context, actual costs) error {
 // note sets the costs charged so far, except of leases.
 func (r *Reservation) note(cost func(i int, charged int64) int64) {
 	for i := range r.units {
-		if u := &r.units[i]; u.Lease == "" {
+		if u := &r.units[i]; u.Limit.algorithm != AlgorithmConcurrency {
 			u.Cost = cost(i, u.Cost)
 		}
 	}
@@ -232,7 +232,7 @@ func (r *Reservation) note(cost func(i int, charged int64) int64) {
 // differences are the units still to be charged, and those to be given back, appended to lists.
 func (r *Reservation) differences(actual costs, more, less []reserved) ([]reserved, []reserved) {
 	for i, u := range r.units {
-		if u.Lease != "" {
+		if u.Limit.algorithm == AlgorithmConcurrency {
 			continue
 		}
 		u.Settle = u.Cost > 0 // or there is no charge that was to be corrected
@@ -340,6 +340,9 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, er
 	if !l.holds() {
 		return nil, invalid("limits", len(l.limits),
 			"at least one Concurrency limit to acquire; use AllowN or Reserve")
+	}
+	if n == 0 {
+		return nil, invalid("cost", n, "1 to 4503599627370496 (2^52) for a lease")
 	}
 	reservation, err := l.Reserve(ctx, key, n)
 	if err != nil {

@@ -416,3 +416,25 @@ func TestAcquireNeedsAConcurrencyLimit(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A cost of 0 for a concurrency limit takes no lease, and settling the others leaves it alone.
+func TestReserveEachWithoutALease(t *testing.T) {
+	held := weir.MustLimit("held", weir.Concurrency{Limit: 1, TTL: time.Minute})
+	limiter, err := weir.NewLimiter(memstore.New(), weir.MustLimit("rate", weir.PerMinute(10)), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r, err := limiter.ReserveEach(t.Context(), "ann", 2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.KeepAlive(t.Context(), nil)()
+		if err := r.SettleEach(t.Context(), 3, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := limiter.AcquireN(t.Context(), "ann", 0); err == nil {
+		t.Error("a lease of nothing")
+	}
+}

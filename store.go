@@ -40,7 +40,7 @@ type Claim struct {
 	Cost  int64 // units, 0 to MaxUnits; 0 asks whether the limit is exceeded and charges nothing
 
 	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
-	// MaxLease bytes, unguessable (NewLeaseID makes one).
+	// MaxLease bytes, unguessable (NewLeaseID makes one). A cost of 0 takes none: it is empty.
 	Lease string
 	// Renew asks to keep Lease alive instead of taking it: granted only if it is held. In Charge
 	// and Refund it is a condition: the call releases the lease; if it is gone, nothing is changed
@@ -261,6 +261,8 @@ func (c *Claim) check(times int64) error {
 
 func (c *Claim) checkLease(times int64) error {
 	switch {
+	case c.Cost == 0 && c.Lease == "" && !c.Renew: // whether the limit is exceeded
+		return nil
 	case len(c.Lease) > MaxLease || (c.Lease == "" && (times > 0 || c.Renew)):
 		return invalid("lease", strconv.Itoa(len(c.Lease))+" bytes",
 			"1 to 256 bytes for a concurrency limit; Limiter.Acquire makes one")

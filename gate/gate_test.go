@@ -450,3 +450,49 @@ func TestVerdictIsReused(t *testing.T) {
 		t.Errorf("nothing asked: %v", v.Outcome)
 	}
 }
+
+// TestCostOfNothingTakesNoLease: a request of a cost of 0 passes unless a limit is exceeded, and leaves nothing to
+// release or to settle of a concurrency limit; beside a request that takes a lease too.
+func TestCostOfNothingTakesNoLease(t *testing.T) {
+	const text = `rules:
+  - {name: rate, key: [user], limit: 10/1m}
+  - {name: held, key: [user], limit: concurrency 1 ttl 30s}
+  - {name: tried, key: [user], limit: concurrency 1 ttl 30s, mode: shadow}
+`
+	for name, store := range map[string]weir.Store{"batches": memstore.New(), "single calls": unbatched{memstore.New()}} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, store, text)
+			zero := int64(0)
+			ask := gate.Ask{Times: 1, Cost: &zero}
+			for range 3 {
+				var v gate.Verdict
+				if err := g.Decide(t.Context(), &rules.Request{User: "ann"}, ask, &v); err != nil {
+					t.Fatal(err)
+				}
+				if v.Outcome != gate.Passed || v.Holds() || v.Len() != 3 {
+					t.Fatalf("%v, %v, holds %v, %d checks", v.Outcome, v.Reason, v.Holds(), v.Len())
+				}
+				receipt := v.Receipt()
+				if err := errors.Join(g.Settle(t.Context(), receipt, 1), g.Settle(t.Context(), receipt, 0),
+					g.Release(t.Context(), receipt)); err != nil || len(receipt) != 1 {
+					t.Fatalf("%d charges, %v", len(receipt), err)
+				}
+			}
+			questions := []gate.Question{
+				{Request: &rules.Request{User: "ann"}, Ask: ask, Verdict: new(gate.Verdict)},
+				{Request: &rules.Request{User: "ann"}, Ask: gate.Once, Verdict: new(gate.Verdict)},
+			}
+			if err := g.DecideTogether(t.Context(), questions); err != nil {
+				t.Fatal(err)
+			}
+			if questions[0].Verdict.Holds() || !questions[1].Verdict.Holds() {
+				t.Error("the wrong one of two requests holds a lease")
+			}
+			for _, q := range questions {
+				if err := g.Release(t.Context(), q.Verdict.Receipt()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

@@ -30,8 +30,8 @@ type Charged struct {
 func (v *Verdict) Receipt() (list Receipt) {
 	for i := range v.Len() {
 		c := v.At(i)
-		if !c.Decided || c.Granted == 0 || c.Ban {
-			continue
+		if !c.Decided || c.Granted == 0 || c.Ban || c.Claim.Lease == "" && heldBy(c.Claim.Limit) {
+			continue // a cost of 0 has taken no lease
 		}
 		claim := *c.Claim
 		claim.Key = strings.Clone(claim.Key)

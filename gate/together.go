@@ -179,6 +179,7 @@ func (v *Verdict) include(of *Verdict, k int) int {
 		if claim.Limit.Most() < c.Limit.Most() { // of two overrides of one key
 			c.Limit = claim.Limit
 		}
+		c.Lease = cmp.Or(c.Lease, claim.Lease) // a request of a cost of 0 takes none
 		return i
 	}
 	claim.Cost = 0
@@ -214,7 +215,10 @@ func (j *joint) scatter(questions []Question) {
 			if place < 0 {
 				continue
 			}
-			v.decisions[k], v.claims[k].Lease = j.all.decisions[place], j.all.claims[place].Lease
+			v.decisions[k] = j.all.decisions[place]
+			if c := &v.claims[k]; c.Lease != "" { // of several requests, all have the first one's
+				c.Lease = j.all.claims[place].Lease
+			}
 			v.about[k].by, v.about[k].granted = j.all.about[place].by, j.all.about[place].granted
 			v.Err = j.all.Err
 		}

@@ -385,12 +385,11 @@ func (v *Verdict) truncate(n int) {
 	v.claims, v.about, v.decisions = v.claims[:n], v.about[:n], v.decisions[:min(n, len(v.decisions))]
 }
 
-// hold sets the lease of the concurrency limits from the nth claim on. A decision that charges nothing needs
-// none.
+// hold sets the lease of the concurrency limits from the nth claim on. What charges nothing needs none.
 func (v *Verdict) hold(from int, ask *Ask) {
 	for i := from; i < len(v.claims); i++ {
 		c := &v.claims[i]
-		if c.Lease != "" || ask.Times == 0 || c.Limit == nil || c.Limit.Algorithm() != weir.AlgorithmConcurrency {
+		if c.Lease != "" || ask.Times == 0 || c.Cost == 0 || !heldBy(c.Limit) {
 			continue
 		}
 		if v.lease == "" {
@@ -401,6 +400,9 @@ func (v *Verdict) hold(from int, ask *Ask) {
 		c.Lease, c.OwnLease = v.lease, ask.Lease != ""
 	}
 }
+
+// heldBy reports whether a limit's units are held by leases.
+func heldBy(l *weir.Limit) bool { return l != nil && l.Algorithm() == weir.AlgorithmConcurrency }
 
 // room grows decisions to the number of claims.
 func (v *Verdict) room(n int) []weir.Decision {

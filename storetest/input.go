@@ -193,11 +193,9 @@ func oddKeys(t TB, b *fixture) {
 func zeroCosts(t TB, b *fixture) {
 	t.Helper()
 	for _, spec := range oneOfEach {
-		if _, held := spec.(weir.Concurrency); held {
-			continue // a lease of nothing is bad input
-		}
 		claim := b.claim(spec)
-		claim.Cost = 0
+		lease := claim.Lease
+		claim.Cost, claim.Lease = 0, ""
 		asks := func(want int64, when string) {
 			if granted, _ := b.decide(t, 3, claim); granted != want {
 				t.Fatalf("%s: cost 0 × 3 %s: granted %d, want %d", spec, when, granted, want)
@@ -208,10 +206,10 @@ func zeroCosts(t TB, b *fixture) {
 			t.Fatalf("%s: a cost of 0 charged something: %+v", spec, d[0])
 		}
 		full := claim
-		full.Cost = claim.Limit.Most()
+		full.Cost, full.Lease = claim.Limit.Most(), lease
 		b.decide(t, 1, full)
 		asks(3, "when exhausted")
-		full.Cost = 1
+		full.Cost, full.Lease = 1, leaseOf(claim.Limit, "beyond")
 		if err := b.Charge(context.Background(), []weir.Claim{full}, nil); err != nil {
 			t.Fatalf("Charge: %v", err)
 		}

@@ -69,7 +69,7 @@ func (m *modelStore) written(c *weir.Claim, now int64) model.Model {
 func (m *modelStore) charge(c *weir.Claim, n, now int64) {
 	held, isHeld := m.keyModel(c).(*model.Leases)
 	switch {
-	case isHeld && n > 0:
+	case isHeld && n > 0 && c.Lease != "":
 		held.Take(c.Limit, c.Lease, c.Cost, now)
 	case !isHeld && c.Cost*n > 0 && c.Settle:
 		m.written(c, now).Settle(c.Limit, c.Cost*n, now)
@@ -230,7 +230,7 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 		c := &claims[i]
 		held, isHeld := m.keyModel(c).(*model.Leases)
 		switch {
-		case isHeld && !held.Release(c.Lease, now):
+		case isHeld && c.Lease != "" && !held.Release(c.Lease, now):
 			err = weir.ErrLeaseGone
 		case !isHeld && c.Cost > 0:
 			m.refund(c, int64(takenAt), now)

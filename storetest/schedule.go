@@ -212,9 +212,6 @@ func drawCost(t *rapid.T, op string, limit *weir.Limit) int64 {
 	if op == "take" || op == "peek" {
 		cost = pick(t, "or", cost, cost, cost, cost, cost, weir.MaxUnits)
 	}
-	if limit.Algorithm() == weir.AlgorithmConcurrency { // a lease of nothing is refused as bad input
-		cost = max(1, cost)
-	}
 	return min(cost, weir.MaxUnits)
 }
 
@@ -306,8 +303,10 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 		claims[i].Cost = s.costs[i]
 		claims[i].Settle = s.op == "charge" && s.renew
 		if claims[i].Limit.Algorithm() == weir.AlgorithmConcurrency {
-			claims[i].Lease = fmt.Sprint("lease-", s.lease)
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")
+			if claims[i].Cost > 0 || claims[i].Renew { // what charges nothing takes no lease
+				claims[i].Lease = fmt.Sprint("lease-", s.lease)
+			}
 		}
 		if g := a.ago(s.lease); s.op == "refund" && g.decisions != nil {
 			claims[i].Delay = (g.decisions[i].Delay / 4 * time.Duration(s.wait)).Truncate(time.Microsecond)

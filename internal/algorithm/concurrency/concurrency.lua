@@ -122,7 +122,7 @@ end
 ---- must
 if renew_ == '1' and not live_ then granted = 0 end
 ---- charge
-do
+if cost_ ~= '0' or renew_ == '1' then
   local units, ends = cost_ - 1, now + ttl_
   if live_ then
     units = extra_ > 0 and unitsof(key_, {'l' .. id_})[1] or 0
