@@ -385,7 +385,7 @@ func (v *Verdict) truncate(n int) {
 	v.claims, v.about, v.decisions = v.claims[:n], v.about[:n], v.decisions[:min(n, len(v.decisions))]
 }
 
-// hold sets the lease of the concurrency limits from the nth claim on. What charges nothing needs none.
+// hold sets the lease of the concurrency limits from the nth claim on. A claim that charges nothing needs none.
 func (v *Verdict) hold(from int, ask *Ask) {
 	for i := from; i < len(v.claims); i++ {
 		c := &v.claims[i]

@@ -158,20 +158,20 @@ func TestFullBatchesAreSent(t *testing.T) {
 func TestBatchesAreFullByClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
 		held := busy(t, g, s)
-		for i := range 3 {
+		for i := range 10 {
 			var claims []weir.Claim
-			for j := range weir.MaxClaims - 1 {
+			for j := range 7 {
 				claims = append(claims, weir.Claim{Key: fmt.Sprint(i, j), Limit: hour, Cost: 1})
 			}
 			go s.Decide(context.Background(), claims, 1, nil)
 			synctest.Wait()
 		}
-		two := g.next(t)
+		full := g.next(t)
 		held[0].letGo()
-		if len(two.requests) != 2 {
-			t.Errorf("%d requests in a batch, want 2", len(two.requests))
+		if len(full.requests) != 9 {
+			t.Errorf("%d requests in a batch, want 9", len(full.requests))
 		}
-		letGo(append(held[1:], two))
+		letGo(append(held[1:], full))
 		g.next(t).letGo()
 	})
 }
@@ -486,5 +486,41 @@ func TestStats(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		letGo(held[1:])
+	})
+}
+
+// A request of more claims than share a script with others waits for none of them, but callers with its very claims
+// share its call, and callers of few claims do not wait for it.
+func TestWideRequestsPassOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalesce.Store) {
+		ask := func(name string, n int) {
+			go func() {
+				claims := make([]weir.Claim, n)
+				for i := range claims {
+					claims[i] = weir.Claim{Key: fmt.Sprint(name, i), Limit: plenty, Cost: 1}
+				}
+				if granted, err := s.Decide(t.Context(), claims, 1, nil); granted != 1 || err != nil {
+					t.Errorf("%s: granted %d, %v", name, granted, err)
+				}
+			}()
+		}
+		for i := range 20 {
+			ask(fmt.Sprint("wide-", i, "-"), 9)
+		}
+		held := g.all(t)
+		if len(held) != 20 {
+			t.Errorf("%d of 20 requests reached the store", len(held))
+		}
+		ask("few-", 1)
+		held = append(held, g.next(t))
+		ask("wide-0-", 9)
+		ask("wide-0-", 9)
+		g.none(t)
+		letGo(held)
+		if next := g.next(t); len(next.requests) != 1 || next.requests[0].Times != 2 {
+			t.Errorf("the next call is %s", next.text())
+		} else {
+			letGo([]*call{next})
+		}
 	})
 }

@@ -143,10 +143,10 @@ func (s *Store) decide(ctx context.Context, claims []weir.Claim, decisions []wei
 		l.mu.Unlock()
 		return 0, weir.ErrClosed
 	}
-	if l.free(hash) {
-		l.begin(call{hash: hash})
+	if own := (call{hash: hash, wide: len(claims) > mostShared}); l.free(own) {
+		l.begin(own)
 		l.mu.Unlock()
-		defer s.end(l, call{hash: hash}) // even if next panics: others may be waiting
+		defer s.end(l, own) // even if next panics: others may be waiting
 		return s.Store.Decide(ctx, claims, 1, decisions)
 	}
 	waiter := l.join(hash, claims, decisions != nil)

@@ -16,6 +16,10 @@ const (
 	// mostCalls bounds the calls under way while there are full batches, which gain nothing by waiting: over a
 	// long round call, enoughCalls would not carry the load.
 	mostCalls = 64
+
+	// mostShared is the most claims of a request that waits for others: with more it shares no script of Redis, and
+	// would pay for waiting alone. Callers with equal claims share its call all the same.
+	mostShared = 8
 )
 
 // A shard is a queue of callers; callers with equal claims are in the same one. While callers wait, a call is
@@ -23,6 +27,7 @@ const (
 type shard struct {
 	mu    sync.Mutex
 	calls []call   // under way
+	wide  int      // of the calls
 	queue []*batch // waiting; the last is open, the others are full
 	idle  chan struct{}
 	stats Stats
@@ -33,14 +38,21 @@ type shard struct {
 // A call is a call of the store under way: for one caller with claims of this hash, or for a batch.
 type call struct {
 	hash  uint64
+	wide  bool // more than mostShared claims: callers of other claims do not wait for it
 	batch *batch
 }
 
 // free reports whether a caller may call the store itself: not while its claims are under way, because two
 // calls at a time make the batches of a hot key a third smaller.
-func (l *shard) free(hash uint64) bool {
-	return len(l.calls) < enoughCalls && !slices.ContainsFunc(l.calls, func(t call) bool { return t.carries(hash) })
+func (l *shard) free(own call) bool {
+	if !own.wide && l.shared() >= enoughCalls {
+		return false
+	}
+	return !slices.ContainsFunc(l.calls, func(t call) bool { return t.carries(own.hash) })
 }
+
+// shared is how many calls are under way for whose end callers of other claims wait.
+func (l *shard) shared() int { return len(l.calls) - l.wide }
 
 func (t call) carries(hash uint64) bool {
 	if t.batch == nil {
@@ -53,6 +65,9 @@ func (t call) carries(hash uint64) bool {
 // begin also counts, which is nearly free under the mutex.
 func (l *shard) begin(t call) {
 	l.calls = append(l.calls, t)
+	if t.wide {
+		l.wide++
+	}
 	l.stats.Trips++
 	if t.batch == nil {
 		l.stats.Decisions++
@@ -66,6 +81,9 @@ func (l *shard) begin(t call) {
 func (l *shard) remove(t call) {
 	i := slices.Index(l.calls, t)
 	l.calls = slices.Delete(l.calls, i, i+1)
+	if t.wide {
+		l.wide--
+	}
 	if len(l.calls) == 0 && len(l.queue) == 0 && l.idle != nil {
 		close(l.idle)
 	}
@@ -90,7 +108,7 @@ func (l *shard) take() *batch {
 	if len(l.queue) > 1 {
 		most = mostCalls
 	}
-	if len(l.queue) == 0 || len(l.calls) >= most {
+	if len(l.queue) == 0 || l.shared() >= most {
 		return nil
 	}
 	b := l.queue[0]
