@@ -198,8 +198,8 @@ func (s *Store) readAll(text []byte) error {
 		}
 	}
 	if bytes > s.maxBytes {
-		return fmt.Errorf("its keys take %d bytes, the store has room for %d; raise WithMaxBytes (weir serve: --max-bytes)",
-			bytes, s.maxBytes)
+		return fmt.Errorf("its keys take %d bytes, the store has room for %d; "+
+			"raise WithMaxBytes (weir serve: --max-bytes)", bytes, s.maxBytes)
 	}
 	s.keyer = keyer
 	for i := range r.keys {
