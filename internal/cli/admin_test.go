@@ -144,7 +144,7 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 		t.Errorf("it prints\n%s", out)
 	}
 	bob := operate(t, servers[1])
-	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ \S+ +somebody at 127\.0\.0\.1 ` +
+	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ +somebody at 127\.0\.0\.1 ` +
 		`+reset +per-ip +tested +key client\.ip=9:127\.0\.0\.1\n`).MatchString(out) {
 		t.Errorf("the history is\n%s", out)
 	}

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -79,8 +80,12 @@ func TestExamples(t *testing.T) {
 	write(t, dir, "tests/a.yaml", tested)
 	write(t, dir, "old/weir.yaml", "rules: [{name: login, match: {path: /login}, key: [client.ip], limit: 5/1m}]\n")
 	access := `192.0.2.7 - - [20/Nov/2026:09:00:00 +0000] "POST /login HTTP/1.1" 200 512 "-" "curl/8"` + "\n"
-	write(t, dir, "access.log", access)
 	write(t, dir, "access.log.1", access)
+	for minute := range 120 { // --max-refused asks for a hundred requests
+		access += strings.Replace(access[:strings.Index(access, "\n")+1], "09:00:00",
+			fmt.Sprintf("%02d:%02d:30", 9+minute/60, minute%60), 1)
+	}
+	write(t, dir, "access.log", access)
 	write(t, dir, "config/ratelimit.yaml", "domain: site\ndescriptors: []\n")
 	write(t, dir, "nginx.conf", "http {}\n")
 	write(t, dir, "token", "0123456789abcdef")
@@ -151,7 +156,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top", "verify-proxy"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])
