@@ -329,8 +329,8 @@ const (
 func (v *reviewer) proxies() {
 	if v.file.ClientHeader != "" && len(v.set.TrustedProxies()) == 0 {
 		v.Report.note("", fmt.Sprintf("client_header is %s, and trusted_proxies is empty: the header is read from no "+
-			"connection, so behind a proxy all clients have one address, and one key; name the networks of your proxies",
-			v.file.ClientHeader))
+			"connection, so behind a proxy all clients have one address, and one key; name the networks of your "+
+			"proxies", v.file.ClientHeader))
 	}
 	for _, network := range v.set.TrustedProxies() {
 		if privateNetwork(network) || network.Bits() >= widestProxiesV6 ||
