@@ -414,7 +414,7 @@ func oddNumbersAreErrors(t TB, b *fixture) {
 			weir.Calendar{Limit: n, Unit: weir.Day},
 			weir.SlidingLog{Limit: n, Window: 1e9}, weir.SlidingLog{Limit: 1, Window: time.Duration(n)},
 			weir.SlidingCounter{Limit: n, Window: 1e9, Slices: 1},
-			weir.SlidingCounter{Limit: 1, Window: 1e9, Slices: n},
+			weir.SlidingCounter{Limit: 1, Window: 1e9, Slices: min(n, -1)}, // 0 is the usual number
 			weir.Concurrency{Limit: n, TTL: 1e9}, weir.Concurrency{Limit: 1, TTL: time.Duration(n)},
 		} {
 			if _, err := weir.NewLimit("limit", spec); err == nil {

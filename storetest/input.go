@@ -73,7 +73,7 @@ func badLimits(t TB) {
 		{weir.SlidingLog{Limit: -1, Window: s}, "limit"},
 		{weir.SlidingLog{Limit: 1, Window: us / 2}, "window"},
 		{weir.SlidingCounter{Limit: tooMany, Window: s, Slices: 1}, "limit"},
-		{weir.SlidingCounter{Limit: 1, Window: s, Slices: 0}, "slices"},
+		{weir.SlidingCounter{Limit: 1, Window: s, Slices: -1}, "slices"},
 		{weir.SlidingCounter{Limit: 1, Window: s, Slices: 7}, "slices"},
 		{weir.SlidingCounter{Limit: weir.MaxUnits, Window: s + s/2, Slices: 1}, "limit"}, // × slice in ms
 		{weir.Concurrency{Limit: 0, TTL: s}, "limit"},
