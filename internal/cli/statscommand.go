@@ -125,7 +125,8 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 
 func printRule(w io.Writer, r *telemetry.RuleReport) {
 	passed, refused := top.Requests(&r.RuleSummary)
-	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, top.Incomplete(&r.RuleSummary), r.Mode, strings.Join(r.Limits, ", "),
+	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, top.Incomplete(&r.RuleSummary),
+		r.Mode, strings.Join(r.Limits, ", "),
 		refused, count(int(passed+refused), "request"), top.Percent(refused, passed+refused),
 		count(int(r.Distinct), "key"))
 	if r.Unwatched {

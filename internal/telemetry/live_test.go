@@ -76,6 +76,23 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 	}
 }
 
+// A passed request is shown under the limit that is nearest to refusing it, so that a rule without a key before all others
+// does not take the samples of every client.
+func TestPassedSampleIsOfTheLimitNearestItsEnd(t *testing.T) {
+	n := newNode(t, `
+rules:
+  - {name: site, limit: fixed_window 3/1h}
+  - {name: wide, key: [user], limit: [fixed_window 100/1h, fixed_window 200/1d]}
+  - {name: narrow, key: [user], limit: [fixed_window 90/1h, fixed_window 2/1d]}
+`, true)
+	var v gate.Verdict
+	n.gate.Decide(t.Context(), &rules.Request{User: "a"}, gate.Once, &v)
+	n.pass(tick)
+	if s := n.Recent(Filter{Key: "a"}, 10); len(s) != 1 || s[0].Rule != "narrow" || s[0].Outcome != "passed" {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A flood of requests that pass hides no refusal, and a tick takes a bounded number of samples, whose weights add up to
 // the requests.
 func TestFloodOfPassedRequestsHidesNoRefusal(t *testing.T) {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -146,24 +147,50 @@ func (r *Recorder) passed(v *gate.Verdict, noise uint64) {
 	}
 }
 
-// passedDrawn is passed for a request that is drawn. Its first rule makes a sample. The other rules need one only for
-// keys that are not counted.
+// passedDrawn is passed for a request that is drawn. The rule that is nearest to refusing its key makes a sample. The
+// other rules need one only for keys that are not counted.
 func (r *Recorder) passedDrawn(v *gate.Verdict) {
-	first := true
+	shown := r.nearest(v)
 	for i := range v.Len() {
 		rule, claim, shadow, granted, ok := v.Counted(i)
 		if !ok || rule == nil {
 			continue
 		}
 		k := r.key(rule, claim, v.Times, shadow && !granted)
-		if first || k.watched != nil && !k.counted {
-			r.draw(r.passes, v, claim, &event{rule: rule, keyed: k, more: !first})
+		if i == shown || k.watched != nil && !k.counted {
+			r.draw(r.passes, v, claim, &event{rule: rule, keyed: k, more: i != shown})
 		}
-		first = false
 	}
-	if first {
+	if shown < 0 {
 		r.draw(r.passes, v, nil, &event{})
 	}
+}
+
+// nearest is the check of the limit that is nearest to its end; −1: no rule decided. Rules with a key come first:
+// a sample of the others is nobody's.
+func (r *Recorder) nearest(v *gate.Verdict) (at int) {
+	at = -1
+	least, keyed, places := math.Inf(1), false, *r.watching.Load()
+	first := -1 // check of the rule, by which it is counted
+	for i := range v.Len() {
+		if rule, _, _, _, ok := v.Counted(i); ok && rule != nil {
+			first = i
+			if at < 0 {
+				at = i
+			}
+		}
+		check := v.At(i)
+		if first < 0 || check.Rule == nil || check.Rule != v.At(first).Rule || check.Ban || !check.Decided {
+			continue
+		}
+		left := float64(check.Decision.Remaining) / float64(max(1, check.Claim.Limit.Capacity()))
+		index := check.Rule.Index()
+		of := index < len(places) && places[index].rule == check.Rule && places[index].keyed
+		if of && !keyed || of == keyed && left < least {
+			at, least, keyed = first, left, of
+		}
+	}
+	return at
 }
 
 // stopped records a request that did not pass for the rule that decided: the others were not charged.

@@ -119,7 +119,7 @@ type Comparison struct {
 type Sample struct {
 	At        time.Time     `json:"at"`
 	Node      string        `json:"node"`
-	Rule      string        `json:"rule,omitempty"` // that decided, or the first that matched
+	Rule      string        `json:"rule,omitempty"` // that decided, or is nearest to refusing its key
 	Key       string        `json:"key,omitempty"`
 	Hidden    bool          `json:"hidden,omitempty"`
 	Outcome   string        `json:"outcome"` // passed, refused, denied, failed
@@ -128,6 +128,22 @@ type Sample struct {
 	Wait      time.Duration `json:"wait_ns,omitempty"`
 	RequestID string        `json:"request_id,omitempty"`
 	Weight    float64       `json:"weight"`
+}
+
+// A KeyHistory is what is known of a key over time: of the minutes in which it was among the keys with most refused or
+// most passed requests of a rule.
+type KeyHistory struct {
+	From  time.Time     `json:"from"`
+	To    time.Time     `json:"to"`
+	Step  time.Duration `json:"step_ns"`
+	Rules []KeyUnder    `json:"rules"` // by refused requests
+}
+
+// A KeyUnder is a key under one rule.
+type KeyUnder struct {
+	Rule   string  `json:"rule"`
+	Counts Counts  `json:"counts"`
+	Series []Point `json:"series"`
 }
 
 // A Filter selects samples; empty fields match all. Key is a whole key, or one of its values.
@@ -187,6 +203,8 @@ type Alert struct {
 type Reader interface {
 	Overview(context.Context, Query) (*Overview, error)
 	Rule(ctx context.Context, name string, q Query) (*RuleReport, error) // nil, nil: no such rule
+	// Key returns the history of a whole key, or of one of its values.
+	Key(ctx context.Context, key string, q Query) (*KeyHistory, error)
 	Nodes(context.Context) ([]Node, error)
 	Marks(context.Context, Query) ([]Mark, error) // the latest first
 	// Recent returns samples of this node, the latest first.

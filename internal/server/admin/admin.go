@@ -19,7 +19,6 @@ import (
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
-	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -52,7 +51,7 @@ type Server struct {
 	Backtest func(context.Context, *Rehearsal) (any, error)
 
 	// Audit returns the last records that a filter selects, the oldest first. nil: there is no log to be read.
-	Audit func(ctx context.Context, f *audit.Filter, most int) ([]audit.Record, error)
+	Audit func(ctx context.Context, f *telemetry.AuditFilter, most int) ([]telemetry.AuditRecord, error)
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
 	Streams   *web.Streams     // of samples; nil: own ones

@@ -23,7 +23,7 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
-	"github.com/weirproject/weir/internal/telemetry/audit"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -92,7 +92,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 	}
 	log := new(strings.Builder)
 	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Local: local,
-		Compile: compile, Audit: func(context.Context, *audit.Filter, int) ([]audit.Record, error) { return nil, nil },
+		Compile: compile, Audit: func(context.Context, *telemetry.AuditFilter, int) ([]telemetry.AuditRecord, error) { return nil, nil },
 		Reload: keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }
 

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/server/web"
-	"github.com/weirproject/weir/internal/telemetry/audit"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 // AuditRecords are records of the audit log that match.
 type AuditRecords struct {
-	Records []audit.Record `json:"records"` // the latest first
-	From    time.Time      `json:"from"`    // there is none before
+	Records []telemetry.AuditRecord `json:"records"` // the latest first
+	From    time.Time               `json:"from"`    // there is none before
 }
 
 // Defaults of a search of the audit log.
@@ -34,7 +34,7 @@ func (h *handler) searchAudit(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &audit.Filter{Rule: c.query.Get("rule"), Outcome: c.query.Get("outcome"), Node: c.query.Get("node"),
+	f := &telemetry.AuditFilter{Rule: c.query.Get("rule"), Outcome: c.query.Get("outcome"), Node: c.query.Get("node"),
 		RequestID: c.query.Get("request_id"), Key: c.query.Get("key")}
 	now := time.Now()
 	if f.Since, err = c.moment("from", now); err != nil {
@@ -53,7 +53,7 @@ func (h *handler) searchAudit(ctx context.Context, c *call) (any, error) {
 		return nil, web.Refuse(http.StatusServiceUnavailable, "the records since %s were not read within %s; "+
 			"allowed: a later from", f.Since.UTC().Format(time.RFC3339), auditWithin)
 	}
-	answer := AuditRecords{Records: make([]audit.Record, len(list)), From: f.Since.UTC()}
+	answer := AuditRecords{Records: make([]telemetry.AuditRecord, len(list)), From: f.Since.UTC()}
 	for i := range list {
 		answer.Records[len(list)-1-i] = list[i]
 	}

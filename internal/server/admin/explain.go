@@ -100,7 +100,7 @@ type ExplainedRule struct {
 	Skipped string `json:"skipped,omitzero" doc:"Why the rule matches and is not decided."`
 	Decides bool   `json:"decides,omitzero" doc:"Its limit decides the request."`
 	// Degraded is the rule's on_store_error.
-	Degraded rules.StoreError `json:"degraded,omitzero" enum:"local|allow|deny" doc:"The store did not answer, and this decides. Limits of local are this server's."`
+	Degraded rules.StoreError `json:"degraded,omitzero" enum:"local|allow|deny" doc:"The store did not answer."`
 }
 
 // Bounds of an explanation.

@@ -126,9 +126,6 @@ func ledgerOperations() []operation {
 		{method: post, path: "explain", id: "explain", run: (*handler).explain, answer: Explanation{},
 			body:    map[string]any{"application/json": Question{}},
 			summary: "Show the rules, limits, bans and exceptions of a key, an address or a request"},
-		{method: get, path: "audit", id: "searchAudit", run: (*handler).searchAudit, answer: AuditRecords{}, store: true,
-			query:   "request_id key rule outcome node from until most",
-			summary: "Search the audit log: refusals, bans and changes of all servers, the latest first"},
 		{method: get, path: "services", id: "listServices", run: (*handler).listServices, answer: Services{},
 			summary: "Show the services and routes of this server's gateway, with the health of addresses"},
 		reloading,
@@ -145,6 +142,9 @@ func telemetryOperations() []operation {
 		reading(operation{path: "rules/{name}", id: "telemetryRule", run: (*handler).ruleReport,
 			answer: telemetry.RuleReport{}, query: "from until node most", errors: []int{missing},
 			store: true, summary: "Show the traffic and the keys of a rule"}),
+		reading(operation{path: "key", id: "telemetryKey", run: (*handler).keyHistory, answer: telemetry.KeyHistory{},
+			query: "key from until node", store: true,
+			summary: "Show the traffic of a key in the minutes in which it was among the most refused or the busiest"}),
 		reading(operation{path: "nodes", id: "telemetryNodes", run: (*handler).nodes, answer: Nodes{},
 			store: true, summary: "Show the servers that share the store"}),
 		reading(operation{path: "marks", id: "telemetryMarks", run: (*handler).marks, answer: Marks{},
@@ -155,6 +155,9 @@ func telemetryOperations() []operation {
 		reading(operation{path: "live", id: "telemetryLive", run: (*handler).live, media: "text/event-stream",
 			answer: text, query: "rule key outcome", store: true,
 			summary: "Stream samples of this server's decisions as they are made"}),
+		{method: get, path: "audit", id: "searchAudit", run: (*handler).searchAudit, answer: AuditRecords{},
+			query: "request_id key rule outcome node from until most", store: true,
+			summary: "Search the audit log: refusals, bans and changes of all servers, the latest first"},
 	}
 }
 

@@ -153,6 +153,18 @@ func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
 	})
 }
 
+func (h *handler) keyHistory(ctx context.Context, c *call) (any, error) {
+	q, err := c.interval(defaultKeys, mostKeys)
+	if err != nil {
+		return nil, err
+	}
+	key := c.query.Get("key")
+	if key == "" || len(key) > mostText {
+		return nil, web.Refuse(http.StatusBadRequest, "key has %d bytes; allowed: 1 to %d", len(key), mostText)
+	}
+	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) { return render(h.Telemetry.Key(ctx, key, q)) })
+}
+
 func (h *handler) nodes(ctx context.Context, _ *call) (any, error) {
 	list, err := h.Telemetry.Nodes(ctx)
 	return render(Nodes{append([]telemetry.Node{}, list...)}, err)

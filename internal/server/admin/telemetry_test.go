@@ -19,7 +19,6 @@ import (
 	"github.com/weirproject/weir/internal/server/admin"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry"
-	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -53,6 +52,10 @@ func (f *fixedReports) Rule(_ context.Context, name string, _ telemetry.Query) (
 	return &telemetry.RuleReport{RuleSummary: telemetry.RuleSummary{Name: name, Limits: []string{"5/1m"}},
 		Top: []telemetry.KeyRate{}, Histogram: []telemetry.Bar{{Keys: 2}}, WhatIf: []telemetry.WhatIf{},
 		Compared: &telemetry.Comparison{Both: 4}}, f.err
+}
+
+func (f *fixedReports) Key(_ context.Context, key string, _ telemetry.Query) (*telemetry.KeyHistory, error) {
+	return &telemetry.KeyHistory{Rules: []telemetry.KeyUnder{{Rule: key, Series: []telemetry.Point{}}}}, f.err
 }
 
 func (f *fixedReports) Nodes(context.Context) ([]telemetry.Node, error) { return nil, f.err }
@@ -95,6 +98,8 @@ func reports(t *testing.T) *client {
 	c.ask("GET telemetry/rules/nobody", "").has(404, "had requests in the last 24h")
 	c.ask("GET telemetry/nodes", "").has(200, `{"nodes":[]}`)
 	c.ask("GET audit", "").has(200, `{"records":[]`)
+	c.ask("GET telemetry/key?key=ann&from=24h", "").has(200, `"rule":"ann"`)
+	c.ask("GET telemetry/key", "").has(400, "allowed: 1 to 512")
 	c.ask("GET telemetry/marks", "").has(200, "limit changed")
 	c.ask("GET telemetry/recent?rule=login&outcome=passed", "").has(200, `"wait_ns":1000000000`)
 	c.ask("GET telemetry/recent?request=req-1", "").has(200, `"request_id":"req-1"`)
@@ -161,10 +166,12 @@ func explains(c *client) {
 func brokenReports(t *testing.T) *client {
 	w := memory(t)
 	w.server.Telemetry = &fixedReports{err: errGone}
-	w.server.Audit = func(context.Context, *audit.Filter, int) ([]audit.Record, error) { return nil, errGone }
+	w.server.Audit = func(context.Context, *telemetry.AuditFilter, int) ([]telemetry.AuditRecord, error) {
+		return nil, errGone
+	}
 	c := w.start()
 	c.ask("GET audit", "").has(503)
-	for _, path := range []string{"overview", "rules/login", "nodes", "marks"} {
+	for _, path := range []string{"overview", "rules/login", "nodes", "marks", "key?key=ann"} {
 		c.ask("GET telemetry/"+path, "").has(503)
 	}
 	return c
@@ -342,14 +349,14 @@ func TestAuditIsSearched(t *testing.T) {
 	w := memory(t)
 	w.server.Audit = nil
 	w.start().ask("GET audit?request_id=r1", "").has(403, "--audit redis")
-	var asked audit.Filter
-	w.server.Audit = func(_ context.Context, f *audit.Filter, most int) ([]audit.Record, error) {
+	var asked telemetry.AuditFilter
+	w.server.Audit = func(_ context.Context, f *telemetry.AuditFilter, most int) ([]telemetry.AuditRecord, error) {
 		asked = *f
 		if f.RequestID != "r1" || most != 7 {
 			return nil, nil
 		}
 		at := time.Date(2026, 11, 24, 7, 0, 0, 0, time.UTC)
-		return []audit.Record{{At: at, Outcome: "refused", RequestID: "r1"}, {At: at.Add(time.Second), Outcome: "ban"}}, nil
+		return []telemetry.AuditRecord{{At: at, Outcome: "refused", RequestID: "r1"}, {At: at.Add(time.Second), Outcome: "ban"}}, nil
 	}
 	c := w.start()
 	c.ask("GET audit?request_id=r1&key=203.0.113.7&rule=login&from=2h&most=7", "").has(200,

@@ -138,7 +138,7 @@ func keyOf(v *gate.Verdict) string {
 		}
 	}
 	if v.Client.IsValid() {
-		return "client.ip" + valueOf(v.Client.String())
+		return "client.ip" + telemetry.ValueInKey(v.Client.String())
 	}
 	return ""
 }

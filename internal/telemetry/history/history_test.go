@@ -306,6 +306,36 @@ func TestSharesOfShadowRules(t *testing.T) {
 	}
 }
 
+// TestHistoryOfAKey has its requests under each rule, at both resolutions, by the whole key and by its value.
+func TestHistoryOfAKey(t *testing.T) {
+	clock := time.Now().Truncate(time.Hour)
+	r := &script{at: clock}
+	h, err := open(configOf(t, "a", r), func() time.Time { return clock })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		r.count("login", 9, 9, telemetry.KeyRate{Key: "client.ip=11:203.0.113.7", Passed: 2, Refused: 1},
+			telemetry.KeyRate{Key: "client.ip=11:203.0.113.8", Passed: 5})
+		r.count("search", 9, 0, telemetry.KeyRate{Key: "client.ip=11:203.0.113.7", Passed: 4})
+		clock = clock.Add(interval)
+		h.cut(clock)
+	}
+	for _, key := range []string{"203.0.113.7", "client.ip=11:203.0.113.7"} {
+		for _, span := range []time.Duration{5 * time.Minute, 24 * time.Hour} {
+			report, err := h.Key(t.Context(), key, telemetry.Query{From: clock.Add(-span)})
+			if err != nil || len(report.Rules) != 2 || report.Rules[0].Rule != "login" ||
+				report.Rules[0].Counts != (telemetry.Counts{Passed: 24, Refused: 12}) ||
+				sumOf(report.Rules[1].Series) != (telemetry.Counts{Passed: 48}) {
+				t.Errorf("%s in %v: %+v, %v", key, span, report, err)
+			}
+		}
+	}
+	if o := overview(t, h, telemetry.Query{From: clock.Add(-24 * time.Hour)}); o.Rules[0].Counts.Passed != 12*9 {
+		t.Errorf("all keys: %+v", o.Rules[0].Counts)
+	}
+}
+
 // TestMarksAreBounded: an attack bans thousands of keys.
 func TestMarksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

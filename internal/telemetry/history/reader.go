@@ -28,6 +28,7 @@ type span struct {
 	step  time.Duration
 	steps int
 	node  string // "": all
+	key   string // "": all
 }
 
 func (s span) start() time.Time { return time.Unix(s.from, 0).UTC() }
@@ -120,6 +121,7 @@ func (h *History) collect(ctx context.Context, s span) (*sum, error) {
 // add adds up an interval.
 func (h *History) add(ctx context.Context, s span) (to *sum, err error) {
 	to = newSum(s.start(), s.step, s.steps)
+	to.key = s.key
 	from := minuteOf(to.from)
 	if s.node == "" && s.step >= blockStep {
 		if from, err = h.addBlocks(ctx, to); err != nil {
@@ -293,7 +295,8 @@ func (s *sum) isKeyless(rule string) bool {
 // folds reports whether counts of a rule may be in the sum of others: those of a rule beyond the first ones, or of any
 // if a minute was too large to pack.
 func (s *sum) folds(rule *rules.Rule, inForce int) bool {
-	return s.rules[telemetry.OtherRules] != nil && (rule.Index() >= telemetry.MostRules || inForce <= telemetry.MostRules)
+	const most = telemetry.MostRules
+	return s.rules[telemetry.OtherRules] != nil && (rule.Index() >= most || inForce <= most)
 }
 
 // removed is the summary of a rule that is not in force, or of what belongs to no rule, such as (claims).
@@ -348,6 +351,22 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 			report.Compared = &compared
 		}
 	}
+	return report, nil
+}
+
+// Key implements telemetry.Reader. Keys that are shown as digests are looked up by these.
+func (h *History) Key(ctx context.Context, key string, q telemetry.Query) (*telemetry.KeyHistory, error) {
+	s := h.spanOf(q, h.now())
+	s.key = key
+	sum, _ := h.collect(ctx, s)
+	report := &telemetry.KeyHistory{From: s.start(), To: s.end(), Step: s.step, Rules: []telemetry.KeyUnder{}}
+	for name, r := range sum.rules {
+		report.Rules = append(report.Rules, telemetry.KeyUnder{Rule: name, Counts: r.counts,
+			Series: sum.seriesOf(name, false)})
+	}
+	slices.SortFunc(report.Rules, func(a, b telemetry.KeyUnder) int {
+		return cmp.Or(cmp.Compare(b.Counts.Refused, a.Counts.Refused), cmp.Compare(a.Rule, b.Rule))
+	})
 	return report, nil
 }
 

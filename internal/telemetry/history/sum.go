@@ -21,6 +21,7 @@ type sum struct {
 	series []moment
 	rules  map[string]*ruleSum
 	marks  []telemetry.Mark
+	key    string // of which alone the counts are; "": all
 }
 
 // A moment is one step of the series of all requests.
@@ -77,12 +78,29 @@ func (s *sum) add(r *slice) {
 		s.series[at].counts.Add(&r.Total)
 		s.series[at].took = s.series[at].took.Add(r.Took)
 	}
+	if s.key != "" {
+		s.addKey(r, at)
+		return
+	}
 	s.total.Add(&r.Total)
 	s.took = s.took.Add(r.Took)
 	for i := range r.Rules {
 		s.rule(r.Rules[i].Name).add(&r.Rules[i], at, s.steps)
 	}
 	s.marks = append(s.marks, r.Marks...)
+}
+
+// addKey adds the part of a key.
+func (s *sum) addKey(r *slice, at int) {
+	f := telemetry.Filter{Key: s.key}
+	for i := range r.Rules {
+		for _, k := range r.Rules[i].Top {
+			if f.Matches(&telemetry.Sample{Key: k.Key}) {
+				of := telemetry.RuleRecord{Counts: telemetry.Counts{Passed: k.Passed, Refused: k.Refused}}
+				s.rule(r.Rules[i].Name).add(&of, at, s.steps)
+			}
+		}
+	}
 }
 
 func (s *sum) rule(name string) *ruleSum {

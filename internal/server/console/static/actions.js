@@ -40,10 +40,12 @@ const durations = ['15m', '1h', '4h', '24h', '7d'];
 // ExceptionDialog makes an override, block or allow. An exception of the same key is shown and replaced.
 export function ExceptionDialog({ kind, rules, first, close, done }) {
 	const list = scopes(kind, rules);
-	const [chosen, choose] = useState(Math.max(0, list.findIndex((one) => first && one.rule?.rule === first)));
+	// An override is of the rule that the user came from, or that is in use; otherwise nothing is chosen.
+	const [chosen, choose] = useState(kind === 'override' && list.length > 1 ? list.findIndex((one) => first && one.rule?.rule === first) :
+		Math.max(0, list.findIndex((one) => first && one.rule?.rule === first)));
 	const [form, setForm] = useState({ for: '1h', limit: '', why: '' });
 	const [state, set] = useState({ busy: true });
-	const scope = list[chosen];
+	const scope = list[chosen] ?? { body: { values: [] } };
 	useEffect(() => {
 		send('GET', 'exceptions').then(({ data }) => set({ known: data.exceptions ?? [] }), (error) => set({ error }));
 	}, []);
@@ -64,15 +66,15 @@ export function ExceptionDialog({ kind, rules, first, close, done }) {
 	const now = scope.rule?.limits.map((one) => one.limit).join(', ');
 	return html`<${Dialog} title=${t('key.title.' + kind)} close=${close}><form onSubmit=${submit}>
 		<p>${t('key.about.' + kind)}</p>
-		<label>${t('key.scope')}<select name="scope" value=${chosen} onChange=${(event) => choose(Number(event.target.value))}>${list.map((one, i) =>
+		<label>${t('key.scope')}<select name="scope" value=${chosen} required onChange=${(event) => choose(Number(event.target.value))}>${chosen < 0 && html`<option value="-1" selected disabled>${t('key.choose')}</option>`}${list.map((one, i) =>
 			html`<option value=${i}>${one.name}</option>`)}</select></label>
 		<p>${t('key.values')} <b class="mono">${scope.body.values.join(' · ')}</b></p>
-		${kind === 'override' && html`<label>${t('key.limit')}<input ...${field('limit')} maxlength="200" placeholder=${now} /></label><p class="note">${t('key.limit.now', { limit: now })}</p>`}
+		${kind === 'override' && chosen >= 0 && html`<label>${t('key.limit')}<input ...${field('limit')} maxlength="200" placeholder=${now} /></label><p class="note">${t('key.limit.now', { limit: now })}</p>`}
 		<label>${t('key.for')}<input ...${field('for')} list="durations" maxlength="20" /></label><datalist id="durations">${durations.map((one) => html`<option value=${one} />`)}</datalist>
 		<label>${t('change.why')}<input ...${field('why')} maxlength="500" placeholder=${t('change.why.hint')} /></label>
 		${replaced && html`<p class="note">${t('key.replaces', { id: replaced.id, who: replaced.who, left: replaced.left })} ${replaced.why}</p>`}
 		${state.error && html`<${Failure} error=${state.error} />`}
-		<div class="buttons"><button class="primary ${kind === 'block' ? 'danger' : ''}" disabled=${state.busy || !state.known}>${t('key.title.' + kind)}</button>
+		<div class="buttons"><button class="primary ${kind === 'block' ? 'danger' : ''}" disabled=${state.busy || !state.known || chosen < 0}>${t('key.title.' + kind)}</button>
 		<button type="button" onClick=${close}>${t('dialog.cancel')}</button></div></form></${Dialog}>`;
 }
 

@@ -2,11 +2,13 @@
 import { html, useState } from '../vendor/preact.js';
 import { Countdown, Done, EndDialog, ExceptionDialog, LiftDialog, ResetDialog, exceptionColumns, scopes, valuesOf } from '../actions.js';
 import { usePolled } from '../api.js';
+import { Sparkline } from '../charts.js';
 import { Badge, Empty, Page, Panel, Result, Table, useSession } from '../components.js';
 import { number, t } from '../i18n.js';
 import { go, href } from '../router.js';
 import { Samples } from '../samples.js';
 import { keyText } from '../telemetry.js';
+import { numberOf } from '../verdict.js';
 
 export function Key({ route }) {
 	const q = route.params.get('q') ?? '';
@@ -29,13 +31,27 @@ function One({ q, rule }) {
 	};
 	const close = () => open(null);
 	return html`${change && html`<${Done} change=${change} set=${done} />`}
-		<${Result} of=${result}>${(data) => html`<${Verdict} q=${q} data=${data} at=${result.at} open=${open} />
+		<${Result} of=${result}>${(data) => html`<${Verdict} q=${q} data=${data} at=${result.at} first=${rule} open=${open} />
 			${data.problems?.map((one) => html`<p class="stale" role="status">${one}</p>`)}
 			<${Rules} data=${data} at=${result.at} first=${rule} open=${open} />
 			${data.exceptions.length > 0 && html`<${Panel} title=${t('key.exceptions')}><${Table} caption=${t('key.exceptions')} rows=${data.exceptions} id=${(one) => one.id}
 				columns=${exceptionColumns((exception) => open({ Kind: EndDialog, exception }))} /></${Panel}>`}
+			<${Past} q=${q} />
 			<${Panel} title=${t('key.decisions')} note=${t('key.decisions.note')}><${Samples} list=${data.samples} empty=${t('key.decisions.none')} /></${Panel}>
 			${dialog && html`<${dialog.Kind} ...${dialog} rules=${data.rules} close=${close} done=${done} />`}`}</${Result}>`;
+}
+
+// Past is what the key did in the last 24 hours, under each rule, in the minutes in which it stood out.
+function Past({ q }) {
+	const result = usePolled('telemetry/key', { query: { key: q, from: '24h' }, every: 60_000 });
+	if (!result.data?.rules.length) return null;
+	const { from, to, step_ns: step, rules } = result.data;
+	const series = [{ tone: 'passed', value: (point) => point.passed ?? 0 }, { tone: 'refused', value: (point) => point.refused ?? 0 }];
+	return html`<${Panel} title=${t('key.past')} note=${t('key.past.note')}><${Table} caption=${t('key.past')} rows=${rules} id=${(one) => one.rule} columns=${[
+		{ title: t('nav.rule'), cell: (one) => html`<a href=${href('rules', one.rule)}>${one.rule}</a>` },
+		{ title: t('overview.trend'), cell: (one) => html`<${Sparkline} points=${one.series} from=${from} to=${to} step=${step / 1e6} series=${series} />` },
+		{ title: t('outcome.passed'), number: true, cell: (one) => number(one.counts.passed) },
+		{ title: t('outcome.refused'), number: true, cell: (one) => number(one.counts.refused) }]} /></${Panel}>`;
 }
 
 // waits is the time until a limit grants the next request, in seconds; Infinity: never.
@@ -51,10 +67,15 @@ const isUnknown = (rule) => rule.degraded === 'local' && !rule.limits.length;
 
 const wait = (rule) => Math.max(rule.banned_for ?? 0, ...rule.limits.map(waits));
 
+// inUse is the rule that has least left for the key, of those that have counted it.
+const inUse = (data) => data.rules.filter(used).sort((a, b) => left(a) - left(b))[0]?.rule;
+
+const left = (rule) => Math.min(...rule.limits.map((one) => one.remaining / (numberOf(one.limit) || 1)));
+
 const kinds = [['override', 'key.do.override'], ['allow', 'key.do.allow'], ['block', 'key.do.block']];
 
 // Verdict is the answer in a sentence, and what can be done for all rules.
-function Verdict({ q, data, at, open }) {
+function Verdict({ q, data, at, first, open }) {
 	const { write, ledger } = useSession();
 	const blocked = data.exceptions.find((one) => one.kind === 'block' && !one.rule && one.in_force);
 	const allowed = data.exceptions.find((one) => one.kind === 'allow' && !one.rule && one.in_force);
@@ -65,7 +86,7 @@ function Verdict({ q, data, at, open }) {
 		<p class="answer">${sentence(data, blocked, allowed, refusing, +at)}</p>
 		${isUnseen(data) && html`<p class="note"><a href=${href('requests', '', { request_id: q })}>${t('key.search')}</a></p>`}
 		${write && html`<div class="buttons">${kinds.filter(([kind]) => possible(kind)).map(([kind, text]) =>
-			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: kind === 'override' && refusing?.rule })}>${t(text)}</button>`)}
+			html`<button onClick=${() => open({ Kind: ExceptionDialog, kind, first: kind === 'override' && (first ?? refusing?.rule ?? inUse(data)) })}>${t(text)}</button>`)}
 			${!ledger && html`<span class="note">${t('key.noLedger')}</span>`}</div>`}</section>`;
 }
 

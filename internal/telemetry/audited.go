@@ -1,0 +1,52 @@
+package telemetry
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// An AuditRecord is one line of the audit log, which package audit writes.
+type AuditRecord struct {
+	At        time.Time     `json:"at"`
+	Node      string        `json:"node"`
+	Outcome   string        `json:"outcome"` // refused, denied, failed, ban, or the kind of a Mark
+	Reason    string        `json:"reason,omitempty"`
+	Rule      string        `json:"rule,omitempty"`
+	Key       string        `json:"key,omitempty"` // as the rule's AppendKey makes it; of a denied request: the client
+	RequestID string        `json:"request_id,omitempty"`
+	Wait      time.Duration `json:"wait_ns,omitempty"` // until it would pass, or the length of a ban; −1: never
+	Actor     string        `json:"actor,omitempty"`   // who made a change
+	Text      string        `json:"text,omitempty"`
+}
+
+// An AuditFilter selects records; empty fields match all.
+type AuditFilter struct {
+	Rule, Outcome, Node, RequestID string
+	// Key is a key as it is recorded, or one value of it, such as an address.
+	Key          string
+	Digest       string // of Key, if keys are recorded hashed
+	Since, Until time.Time
+}
+
+// Matches reports whether the filter selects a record.
+func (f *AuditFilter) Matches(r *AuditRecord) bool {
+	for _, one := range [...]struct{ want, is string }{
+		{f.Rule, r.Rule}, {f.Outcome, r.Outcome}, {f.Node, r.Node}, {f.RequestID, r.RequestID},
+	} {
+		if one.want != "" && one.want != one.is {
+			return false
+		}
+	}
+	if f.Key != "" && !f.isKey(r.Key) {
+		return false
+	}
+	return !r.At.Before(f.Since) && (f.Until.IsZero() || r.At.Before(f.Until))
+}
+
+func (f *AuditFilter) isKey(key string) bool {
+	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, ValueInKey(f.Key))
+}
+
+// ValueInKey is a value as it stands in a key, with its length.
+func ValueInKey(text string) string { return fmt.Sprintf("=%d:%s", len(text), text) }
