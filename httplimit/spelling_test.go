@@ -13,6 +13,8 @@ func TestCookieSpellingsShareOneKey(t *testing.T) {
 		"sid=victim": 429, "sid=  victim": 429, "sid=\tvictim\t": 429, "a=b; sid =victim ; c=d": 429, `sid="victim"`: 429, "sid=%76ictim": 429,
 		`sid="%76ictim"`: 429, "sid=victim; sid=victim": 429, "sid=victim; sid=%76ictim": 429,
 		"sid=junk; sid=victim": 400, "sid=; sid=victim": 400, "sid=victim; sid=": 400, `sid="\166ictim"`: 400, "sid=vic\xe9tim": 400,
+		"sid=victim y=1": 400, "sid=victim,y=1": 400, "sid=x, sid=victim": 400, "a=b sid=victim": 400, `a="b" sid = victim`: 400,
+		"a=b c": 200, "a=bsid=victim": 200,
 		"sid=another": 200, "sid=%2576ictim": 200, "Sid=victim": 200, "x=1": 200,
 	} {
 		s := byRules(t, newClock().store(), text)(hello)
@@ -52,6 +54,38 @@ func TestDuplicateValuesGiveNoKey(t *testing.T) {
 			if r := ask(s, "GET", target, add); r.Code != want {
 				t.Errorf("%s, %s: %d %s, want %d", text, what, r.Code, r.Body, want)
 			}
+		}
+	}
+}
+
+// PHP and ASP.NET read other names as that of the parameter.
+func TestParameterSpellingsGiveNoKey(t *testing.T) {
+	const text = "  - {name: a, key: [query.user_id], limit: sliding_log 1/1m}"
+	for query, want := range map[string]int{
+		"user_id=v": 429, "user%5fid=v": 429, "user_id=v&user.id=v": 429, "user_id=w": 200, "other=v": 200, "user_ids=v": 200, "user-id=v": 200,
+		"user_id=w&+user_id=v": 400, "user_id=w&%20user_id=v": 400, "user_id=w&user_id%00=v": 400, "user_id=w&user_id%00x=v": 400,
+		"user_id=w&user.id=v": 400, "user_id=w&user+id=v": 400, "user_id=w&user[id=v": 400, "user_id[]=v": 400, "user_id[a]=v": 400,
+		"user_id=w&User_Id=v": 400, "user.id=v": 400, "+user.id=v": 400, "user_id=v%00": 400,
+	} {
+		s := byRules(t, newClock().store(), text)(hello)
+		if first := ask(s, "GET", "/?user_id=v"); first.Code != 200 {
+			t.Fatal(first.Code, first.Body)
+		}
+		if r := ask(s, "GET", "/?"+query); r.Code != want {
+			t.Errorf("%q: %d %s, want %d", query, r.Code, r.Body, want)
+		}
+	}
+}
+
+// net/http keeps the blank of a folded line.
+func TestBlanksRoundAHeaderAreNoPartOfAKey(t *testing.T) {
+	s := byRules(t, newClock().store(), "  - {name: a, key: [header.X-Key], limit: sliding_log 1/1m}")(hello)
+	for _, c := range []struct {
+		value string
+		want  int
+	}{{"v", 200}, {"v ", 429}, {"\tv", 429}, {"w", 200}} {
+		if r := ask(s, "GET", "/", header("X-Key", c.value)); r.Code != c.want {
+			t.Errorf("%q: %d, want %d", c.value, r.Code, c.want)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (b *builder) spellQuery(name string) {
 		{"%[1]s[]=%[2]s", "PHP and Rails read brackets as a list"},
 		{"%[1]s=%[2]s%%00", "some services end a value at a NUL"},
 		{"%[1]s=x&%[4]s=%[2]s", "every service reads escapes in names"},
-		{"%[1]s=%[2]s+", "some services remove blanks"},
+		{"%[1]s=%[2]s+", "some services remove blanks; write trim after the component"},
 	} {
 		text := fmt.Sprintf(spelled.text, name, value, upper(name), escape(name))
 		b.spellAs(rest, spelled.reader, text)
@@ -96,7 +96,6 @@ func (b *builder) spellHeader(name string) {
 		{"%[1]s:\t%[2]s \t", "blanks are no part of a value"},
 		{"%[1]s: x\r\n%[1]s: %[2]s", "some services take the last line"},
 		{"%[1]s: %[2]s\r\n%[1]s: x", "some services take the first line"},
-		{"%[1]s: %[2]s, x", "some services take the first element"},
 		{"%[1]s: x\r\n%[4]s: %[2]s", "CGI and WSGI read an underscore as a hyphen"},
 		{"%[1]s: x\r\n%[1]s : %[2]s", "some services remove blanks"},
 		{"%[1]s: %[2]s\r\n ", "some services join lines"},

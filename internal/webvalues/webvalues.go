@@ -55,7 +55,7 @@ func (a *Request) Header(name string) string {
 		return a.Host
 	}
 	if lines := a.lines(name); len(lines) > 0 {
-		return lines[0]
+		return textproto.TrimString(lines[0]) // net/http keeps a blank of a folded line, which services remove
 	}
 	return ""
 }
@@ -163,12 +163,14 @@ func (a *Request) Doubtful(kind, name string) bool {
 	switch kind {
 	case "cookie":
 		a.cookies(name, each)
+		return doubtful || a.aliasedCookie(name, first, several)
 	case "query":
 		a.queries(name, each)
+		return doubtful || strings.IndexByte(first, 0) >= 0 || a.aliasedQuery(name, first, several)
 	case "header":
 		if lines := a.lines(name); len(lines) > 1 {
 			for _, line := range lines {
-				if !each(line, true) {
+				if !each(textproto.TrimString(line), true) {
 					break
 				}
 			}
