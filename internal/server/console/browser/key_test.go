@@ -120,8 +120,7 @@ func TestExceptionOfAnotherOperatorIsShown(t *testing.T) {
 	b := open(t, s)
 	override := func(limit string) {
 		b.goTo("/key?lang=en&q=203.0.113.7")
-		b.click("details summary", "that could limit it")
-		b.click("button", "Override")
+		b.click("details td button", "Override")
 		b.fill("dialog [name=limit]", limit)
 		b.fill("dialog [name=why]", "because")
 	}
@@ -172,6 +171,42 @@ func TestRequestIsFoundByItsID(t *testing.T) {
 	b.see("拒绝、自动封禁与变更")
 	b.fits("requests, narrow")
 	b.picture("requests-zh-narrow")
+}
+
+// TestOverrideIsOfTheRuleInUse, or of the one that the link names, and never of one that the key has not met.
+func TestOverrideIsOfTheRuleInUse(t *testing.T) {
+	t.Parallel()
+	const client = "203.0.113.7"
+	s := start(t, "rules:\n  - {name: plan-free, match: {path: /free}, key: [client.ip], limit: 9/1m}\n"+
+		"  - {name: plan-pro, match: {path: /pro}, key: [client.ip], limit: fixed_window 90/1h}\n", "--trusted-proxies", "127.0.0.1")
+	b := open(t, s)
+	chosen := func(path string) string {
+		b.goTo(path)
+		b.click(".verdict button", "Override")
+		b.until(`document.querySelector('dialog select')`)
+		return value[string](b, `document.querySelector('dialog select').selectedOptions[0].innerText`)
+	}
+	if got := chosen("/key?lang=en&q=" + client); got != "choose a rule" {
+		t.Errorf("of a key that no rule has counted: %s", got)
+	}
+	if !b.is(`document.querySelector('dialog button.primary').disabled`) {
+		t.Error("an override of no rule can be made")
+	}
+	if got := chosen("/key?lang=en&rule=plan-pro&q=" + client); got != "rule plan-pro only" {
+		t.Errorf("of the rule in the link: %s", got)
+	}
+	s.want(t, 200, client, "/pro")
+	if got := chosen("/key?lang=en&q=" + client); got != "rule plan-pro only" {
+		t.Errorf("of the rule in use: %s", got)
+	}
+	b.see("Last 24 hours")
+	b.usable("a key with its history")
+	b.picture("key-history-en")
+	b.look(390, "light")
+	b.goTo("/key?lang=zh&q=" + client)
+	b.see("最近 24 小时")
+	b.fits("a key with its history, narrow")
+	b.picture("key-history-zh-narrow")
 }
 
 func TestReadersSeeNoActions(t *testing.T) {
