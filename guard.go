@@ -13,9 +13,9 @@ import (
 // in one decision, and calls fn only if all grant it.
 //
 // keys returns the key of the call: one for all limits, or one for each in the order of Limits, such as the user, the
-// address and "all". With nil keys, all calls have one key: the name of fn with its package. The name of a closure is no
-// key, because it changes with the program: then each call returns an error. An error of keys is returned, and fn is not
-// called.
+// address and "all". With nil keys, all calls have one key: the name of fn with its package. The name of a closure is
+// no key, because it changes with the program: then each call returns an error. An error of keys is returned, and fn
+// is not called.
 //
 // fallback is called instead of fn after a refusal, with a *[RefusedError], and when the store fails, with its error;
 // nil returns that error. [FailOpen] makes a fallback that calls fn when the store is unavailable.

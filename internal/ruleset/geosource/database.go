@@ -28,8 +28,8 @@ const (
 )
 
 // open checks every node and record of a database, which may be hostile: afterwards a look-up reads at most 128 nodes
-// and one valid record. Reader.Verify would also check what no look-up needs, and refuse what other writers make: a file
-// without a description, or with data that only other data points to.
+// and one valid record. Reader.Verify would also check what no look-up needs, and refuse what other writers make: a
+// file without a description, or with data that only other data points to.
 func open(content []byte) (*database, error) {
 	reader, err := maxminddb.OpenBytes(content)
 	if err == nil {

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirproject/weir/internal/server/web"
@@ -70,7 +71,7 @@ var backtesting = operation{method: post, path: "backtest", id: "backtest", run:
 	summary: "Replay a log through the rules in force, or others, as weir backtest --format json"}
 
 func operations() []operation {
-	return append(append(ledgerOperations(), backtesting), telemetryOperations()...)
+	return slices.Concat(ledgerOperations(), keyOperations(), []operation{backtesting}, telemetryOperations())
 }
 
 func ledgerOperations() []operation {
@@ -100,6 +101,12 @@ func ledgerOperations() []operation {
 		{method: get, path: "history", id: "history", run: (*handler).history, answer: History{},
 			query: "name most", ledger: true, store: true, errors: []int{invalid},
 			summary: "Show the history of changes"},
+	}
+}
+
+// keyOperations are about keys: exceptions, counts, bans.
+func keyOperations() []operation {
+	return []operation{
 		{method: get, path: "exceptions", id: "listExceptions", run: (*handler).listExceptions, answer: Exceptions{},
 			ledger: true, store: true, summary: "List overrides, blocks and allows"},
 		changing(operation{method: post, path: "exceptions", id: "postException", run: (*handler).postException,
