@@ -65,3 +65,36 @@ func checkBefore(t *rapid.T, store weir.Store, claims []weir.Claim, state *bucke
 		}
 	}
 }
+
+// TestSettlementOfAnEmptyStateHasItsOwnNumbers: once all units are given back a state is as if never used, and has no
+// longer slices or window in which a settlement would have to stay.
+func TestSettlementOfAnEmptyStateHasItsOwnNumbers(t *testing.T) {
+	now := weir.Instant(1_790_000_000_123_456)
+	for _, limits := range [][2]weir.Spec{
+		{weir.SlidingCounter{Limit: 1, Window: time.Second, Slices: 1}, weir.SlidingCounter{Limit: 1, Window: time.Second / 2, Slices: 1}},
+		{weir.SlidingLog{Limit: 1, Window: time.Second}, weir.SlidingLog{Limit: 1, Window: time.Second / 2}},
+	} {
+		store := memstore.New(memstore.WithClock(func() weir.Instant { return now }))
+		longer := weir.Claim{Key: "k", Limit: weir.MustLimit("l", limits[0]), Cost: 1}
+		shorter := weir.Claim{Key: "k", Limit: weir.MustLimit("l", limits[1]), Cost: 1}
+		settled := shorter
+		settled.Settle = true
+		var used, fresh [1]weir.Decision
+		if _, err := store.Decide(t.Context(), []weir.Claim{longer}, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Refund(t.Context(), []weir.Claim{longer}, now, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Charge(t.Context(), []weir.Claim{settled}, used[:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := memstore.New(memstore.WithClock(func() weir.Instant { return now })).Charge(t.Context(),
+			[]weir.Claim{settled}, fresh[:]); err != nil {
+			t.Fatal(err)
+		}
+		if used != fresh {
+			t.Errorf("%v after %v: %+v, want %+v", limits[1], limits[0], used[0], fresh[0])
+		}
+	}
+}

@@ -165,7 +165,7 @@ func charge(c *weir.Claim, s state, n, now int64) state {
 }
 
 // settle is charge for units that correct an earlier charge. It returns the limit in whose form the state is: other,
-// whose numbers wrote it, if they count longer.
+// whose numbers wrote it, if they count longer and units are left of what they count.
 func settle(c *weir.Claim, other *weir.Limit, s state, now int64) (state, *weir.Limit) {
 	l := c.Limit
 	switch l.Algorithm() {
@@ -175,8 +175,12 @@ func settle(c *weir.Claim, other *weir.Limit, s state, now int64) (state, *weir.
 			l = other
 		}
 		return state{a: w.Start, b: w.Count}, l
-	case weir.AlgorithmSlidingLog, weir.AlgorithmSlidingCounter:
-		if other.Period() > l.Period() {
+	case weir.AlgorithmSlidingLog:
+		if other.Period() > l.Period() && s.large.log.Used() {
+			l = other
+		}
+	case weir.AlgorithmSlidingCounter:
+		if other.Period() > l.Period() && s.large.counter.Used() {
 			l = other
 		}
 	}

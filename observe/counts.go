@@ -39,11 +39,12 @@ const (
 	together              // under other
 )
 
-// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile
-// still arrive: they count as unknown.
+// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile still arrive: they count
+// for the rule of the same name, or as unknown if it is gone.
 type census struct {
 	rules   []*rules.Rule
 	tallies []*counted // by index of rules
+	names   map[string]*counted
 	claims  *counted
 	unknown *counted
 	gone    *counted // sum of removed rules that were exported as other
@@ -56,25 +57,21 @@ func newCensus() *census {
 
 // next is the census of another rule set. The counts of a name continue.
 func (c *census) next(set *rules.Set) *census {
-	before := make(map[string]*counted, len(c.rules))
-	for i, rule := range c.rules {
-		before[rule.Name()] = c.tallies[i]
-	}
 	n := &census{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone}
-	n.tallies = make([]*counted, len(n.rules))
+	n.tallies, n.names = make([]*counted, len(n.rules)), make(map[string]*counted, len(n.rules))
 	for i, rule := range n.rules {
-		t := before[rule.Name()]
-		delete(before, rule.Name())
+		t := c.names[rule.Name()]
 		if t == nil {
 			t = new(counted)
 		}
+		n.names[rule.Name()] = t
 		if t.place == own {
 			n.shown++
 		}
 		n.tallies[i] = t
 	}
-	for _, t := range before {
-		if t.place == together { // keep it in the sum, which must not shrink
+	for name, t := range c.names {
+		if n.names[name] == nil && t.place == together { // keep it in the sum, which must not shrink
 			n.gone.Add(&t.Rule)
 		}
 	}
@@ -87,6 +84,9 @@ func (c *census) of(rule *rules.Rule) *counted {
 	}
 	if i := rule.Index(); i < len(c.rules) && c.rules[i] == rule {
 		return c.tallies[i]
+	}
+	if t := c.names[rule.Name()]; t != nil {
+		return t
 	}
 	return c.unknown
 }

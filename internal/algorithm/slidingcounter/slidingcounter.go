@@ -178,6 +178,9 @@ func (s *State) adopt(from, to *weir.Limit, now int64) *State {
 	return other
 }
 
+// Used reports whether the slices have units: without, they are as if never used.
+func (s *State) Used() bool { return s.total > 0 }
+
 // Bytes is about the memory of the counts.
 func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
 

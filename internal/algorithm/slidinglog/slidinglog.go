@@ -194,6 +194,9 @@ func (s *State) Growth(l *weir.Limit, now int64) int64 {
 // grown is how many places a state has once it grew.
 func grown(count int) int { return max(4, 2*count) }
 
+// Used reports whether the log has units: without, it is as if never used.
+func (s *State) Used() bool { return s.count > 0 }
+
 // Newest is the instant of the newest charge; the earliest, if there is none.
 func (s *State) Newest() int64 {
 	if s.count > 0 {
