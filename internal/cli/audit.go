@@ -29,7 +29,8 @@ func (f *ruleFlags) addAudit(flags *pflag.FlagSet) {
 		"keys in audit records: shown, hashed with the secret of --hash-key-file,\nor hidden; one `WORD`")
 	flags.IntVar(&a.Rate, "audit-rate", a.Rate,
 		"maximum `NUMBER` of refusals a second that --audit log writes; the\nrest is counted")
-	flags.IntVar(&a.Keep, "audit-keep", a.Keep, "approximate `NUMBER` of records that --audit redis keeps")
+	flags.IntVar(&a.Keep, "audit-keep", a.Keep, "approximate `NUMBER` of refusals that --audit redis keeps;\n"+
+		"as many bans, and as many other records")
 	flags.IntVar(&a.Size, "audit-file-size", a.Size,
 		"size in `MB` at which an audit file is renamed to FILE.1; four older\nfiles are kept")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/internal/telemetry/audit"
 )
 
-// AuditStream is the stream of audit records in Redis.
+// AuditStream is the stream of refusals in Redis. The others of the audit log are named after it.
 const AuditStream = "weir:audit"
 
 // An Audit says where audit records go; the zero Audit writes none.
@@ -21,7 +21,7 @@ type Audit struct {
 	To   []string   // InStore, the URL of a Redis, log, or the name of a file; each kind once
 	Keys audit.Keys // "": shown
 	Rate int        // refusals a second in the log
-	Keep int        // records in the stream, about
+	Keep int        // records in each stream, about
 	Size int        // of a file, in MB
 	Out  io.Writer  // of log; nil: os.Stderr
 }

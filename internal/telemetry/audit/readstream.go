@@ -26,23 +26,57 @@ type Reader interface {
 	Close()
 }
 
-// OpenStream reads a stream of the Redis at a URL.
+// OpenStream reads the streams of a log in the Redis at a URL.
 func OpenStream(ctx context.Context, url, stream string) (Reader, error) {
 	conn, err := redisconn.Open(ctx, url, redisconn.Config{Timeout: streamTimeout})
 	if err != nil {
 		return nil, err
 	}
-	return &streamReader{conn: conn, stream: stream, script: redisconn.ScriptOf(readText), last: "0"}, nil
+	script := redisconn.ScriptOf(readText)
+	r := &logReader{conn: conn}
+	for _, name := range streamsOf(stream) {
+		r.streams = append(r.streams, &streamReader{conn: conn, stream: name, script: script, last: "0"})
+	}
+	return r, nil
 }
 
+// A logReader reads the streams of a log.
+type logReader struct {
+	conn    redisconn.Conn
+	streams []*streamReader
+}
+
+func (r *logReader) Close() { r.conn.Close() }
+
+func (r *logReader) Last(ctx context.Context, f *Filter, most int) ([]Record, error) {
+	list, err := r.merge(func(s *streamReader) ([]Record, error) { return s.before(ctx, f, most) })
+	return list[max(0, len(list)-most):], err
+}
+
+func (r *logReader) Next(ctx context.Context, f *Filter) ([]Record, error) {
+	return r.merge(func(s *streamReader) ([]Record, error) { return s.after(ctx, f) })
+}
+
+// merge returns the records of all streams in the order of time.
+func (r *logReader) merge(read func(s *streamReader) ([]Record, error)) (list []Record, err error) {
+	for _, s := range r.streams {
+		part, err := read(s)
+		list = append(list, part...)
+		if err != nil {
+			return list, err
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Record) int { return a.At.Compare(b.At) })
+	return list, nil
+}
+
+// A streamReader reads one stream.
 type streamReader struct {
 	conn   redisconn.Conn
 	stream string
 	script *redisconn.Script
 	last   string // id of the newest entry that was read
 }
-
-func (s *streamReader) Close() { s.conn.Close() }
 
 // An entryOf is an entry of a stream.
 type entryOf struct {
@@ -90,8 +124,8 @@ func (s *streamReader) read(ctx context.Context, command, from, to string) ([]en
 // late is by how much the id of an entry may be older than its record: nodes have clocks of their own.
 const late = time.Minute
 
-// Last reads backwards, page by page.
-func (s *streamReader) Last(ctx context.Context, f *Filter, most int) (list []Record, err error) {
+// before reads backwards, page by page.
+func (s *streamReader) before(ctx context.Context, f *Filter, most int) (list []Record, err error) {
 	to := "+"
 	for {
 		entries, err := s.read(ctx, "XREVRANGE", to, "-")
@@ -107,15 +141,15 @@ func (s *streamReader) Last(ctx context.Context, f *Filter, most int) (list []Re
 			}
 		}
 		if len(entries) < page || len(list) == most || entries[page-1].millis() < f.Since.Add(-late).UnixMilli() {
-			slices.SortStableFunc(list, func(a, b Record) int { return a.At.Compare(b.At) })
+			slices.Reverse(list)
 			return list, nil
 		}
 		to = "(" + entries[page-1].id
 	}
 }
 
-// Next reads forwards, page by page.
-func (s *streamReader) Next(ctx context.Context, f *Filter) (list []Record, err error) {
+// after reads forwards, page by page.
+func (s *streamReader) after(ctx context.Context, f *Filter) (list []Record, err error) {
 	for {
 		entries, err := s.read(ctx, "XRANGE", "("+s.last, "+")
 		if err != nil {

@@ -138,6 +138,53 @@ func TestStreamIsTrimmedAndRead(t *testing.T) {
 	}
 }
 
+// TestRefusalsLeaveOtherRecords: neither refusals nor bans, which clients cause, push out what operators did, and the
+// reader has all of them in the order of time.
+func TestRefusalsLeaveOtherRecords(t *testing.T) {
+	server := redistest.Start(t)
+	sink := NewStreamSink(server.URL(), "audit", 100)
+	defer sink.Close()
+	reader, err := OpenStream(t.Context(), server.URL(), "audit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var outcomes []string
+	for i, outcome := range []string{"block", "degraded", "alert", "ban"} {
+		outcomes = append(outcomes, outcome)
+		write(t, sink, []Record{{At: noon.Add(time.Duration(i) * time.Second), Outcome: outcome}})
+	}
+	for n := 4; n < 1004; n += 50 {
+		write(t, sink, numbered(n, n+50))
+	}
+	list, err := reader.Last(t.Context(), &Filter{}, 1000)
+	if err != nil || len(list) < 104 || ids(list[4:]) != fmt.Sprintf("%d-1003: %d", 1004-(len(list)-4), len(list)-4) {
+		t.Fatalf("%s, %v", ids(list), err)
+	}
+	for i, want := range outcomes {
+		if list[i].Outcome != want {
+			t.Errorf("record %d is %s, want %s", i, list[i].Outcome, want)
+		}
+	}
+	for n := 0; n < 1000; n += 50 {
+		bans := numbered(2000+n, 2050+n)
+		for i := range bans {
+			bans[i].Outcome, bans[i].Reason = "ban", ""
+		}
+		write(t, sink, bans)
+	}
+	write(t, sink, append(numbered(2010, 2012), Record{At: noon.Add(2010*time.Second + 1), Outcome: "lift"}))
+	list, err = reader.Next(t.Context(), &Filter{Until: noon.Add(2020 * time.Second)})
+	if err != nil || ids(list) != "2010-2011: 3" || list[1].Outcome != "lift" {
+		t.Errorf("next: %+v, %v", list, err)
+	}
+	for _, outcome := range outcomes[:3] {
+		if list, err := reader.Last(t.Context(), &Filter{Outcome: outcome}, 10); err != nil || len(list) != 1 {
+			t.Errorf("after the bans %d records are %s, %v", len(list), outcome, err)
+		}
+	}
+}
+
 func TestRepeatedWriteAddsNothing(t *testing.T) {
 	server := redistest.Start(t)
 	sink := NewStreamSink(server.URL(), "audit", 1000).(*streamSink)

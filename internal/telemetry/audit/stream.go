@@ -21,21 +21,39 @@ const (
 	streamTimeout = 2 * time.Second
 )
 
-// NewStreamSink appends records to a stream of the Redis at a URL, which keeps about the last most records. It
-// connects at the first write.
+// streamsOf are the streams of one log, in one slot of a Cluster: of refusals, of bans, and of all else. Each has a
+// bound of its own, so that clients, who cause refusals and bans, cannot push out the records of operators.
+func streamsOf(stream string) []string {
+	return []string{stream, "{" + stream + "}:bans", "{" + stream + "}:events"}
+}
+
+// streamOf is the stream of a record, as an index.
+func streamOf(r *Record) int {
+	switch {
+	case !isFrequent(r):
+		return 2
+	case r.Outcome == "ban":
+		return 1
+	}
+	return 0
+}
+
+// NewStreamSink appends records to the streams of a log in the Redis at a URL. Each keeps about its last most
+// records. The sink connects at the first write.
 func NewStreamSink(url, stream string, most int) Sink {
-	return &streamSink{url: url, stream: stream, most: strconv.Itoa(most), script: redisconn.ScriptOf(streamText),
-		last: fmt.Sprintf("{%s}:%s", stream, rand.Text()), timeout: streamTimeout}
+	last := fmt.Sprintf("{%s}:%s", stream, rand.Text())
+	return &streamSink{url: url, keys: append([]string{last}, streamsOf(stream)...), most: strconv.Itoa(most),
+		script: redisconn.ScriptOf(streamText), timeout: streamTimeout}
 }
 
 type streamSink struct {
-	url, stream, most string
-	last              string // the key of the number of the last batch of this writer
-	script            *redisconn.Script
-	conn              redisconn.Conn // nil: not connected
-	batch             int64          // that was written last
-	args              []string
-	timeout           time.Duration
+	url, most string
+	keys      []string // of the number of the last batch of this writer, and the streams
+	script    *redisconn.Script
+	conn      redisconn.Conn // nil: not connected
+	batch     int64          // that was written last
+	args      []string
+	timeout   time.Duration
 }
 
 func (*streamSink) Name() string { return "redis" }
@@ -61,12 +79,13 @@ func (s *streamSink) Write(ctx context.Context, list []Record) (int, error) {
 	s.args = append(s.args[:0], strconv.FormatInt(s.batch+1, 10), s.most)
 	for i := range list {
 		r := &list[i]
-		s.args = append(s.args, r.At.Format(time.RFC3339Nano), strconv.FormatInt(int64(r.Wait), 10))
+		s.args = append(s.args, strconv.Itoa(streamOf(r)+2), r.At.Format(time.RFC3339Nano),
+			strconv.FormatInt(int64(r.Wait), 10)) // the first stream is the second key
 		for _, f := range textFields {
 			s.args = append(s.args, *f.of(r))
 		}
 	}
-	if _, err := s.conn.Run(ctx, s.script, []string{s.stream, s.last}, s.args, nil); err != nil {
+	if _, err := s.conn.Run(ctx, s.script, s.keys, s.args, nil); err != nil {
 		return 0, err
 	}
 	s.batch++
