@@ -14,13 +14,14 @@ import (
 )
 
 // shutDown sends SIGTERM to front ends, and returns the error and the time that it took.
-func shutDown(timeout time.Duration, frontEnds ...frontEnd) (error, time.Duration) {
+func shutDown(timeout time.Duration, frontEnds ...frontEnd) (time.Duration, error) {
 	var text bytes.Buffer
 	l := &lifecycle{frontEnds: frontEnds, timeout: timeout, unready: func() {}, log: slog.New(slog.NewTextHandler(&text, nil))}
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGTERM
 	began := time.Now()
-	return l.run(signals), time.Since(began)
+	err := l.run(signals)
+	return time.Since(began), err
 }
 
 func front(name string, shutdown func(context.Context) int) frontEnd {
@@ -37,7 +38,7 @@ func TestShutdownEndsThoughAFrontEndHangs(t *testing.T) {
 			return 0
 		})
 		works := front("http", func(context.Context) int { return 0 })
-		err, took := shutDown(10*time.Second, works, hangs)
+		took, err := shutDown(10*time.Second, works, hangs)
 		if want := "grpc (hangs): requests in flight were cut off after 11s"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -48,7 +49,7 @@ func TestShutdownEndsThoughAFrontEndHangs(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			return 3
 		})
-		err, _ = shutDown(10*time.Second, early)
+		_, err = shutDown(10*time.Second, early)
 		if want := "http (3): requests in flight were cut off after 2s"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -2,16 +2,17 @@
 -- twins are joined into a script.
 --
 -- A sorted set holds, for each lease, 'l' id by the instant (µs) at which it expires. For a lease of n > 1 units also
--- 'u' id by −(n − 1); for each binary digit of n − 1 a member 'd', digit, id by −(the instant) × a power of two that
--- is the digit's own, so that ZCOUNT sums units by instants; and '+' by the sum of all n − 1. If more leases have
+-- 'u' id by −(n − 1); for each binary digit of n − 1 a member 'd', digit, id by −(the instant + 2^29) × a power of two
+-- that is the digit's own, so that ZCOUNT sums units by instants; and '+' by the sum of all n − 1. If more leases have
 -- expired than a call deletes, '-' stands by −(the instant): leases that expired by then are gone, also for a clock
 -- that steps back.
 
 ---- kind leases
 ---- args cost limit ttl id renew
 ---- shared
--- Instants are from 2^29 to 2^53: each digit's scores have a range of their own, beside −2^53 to 2^53.
+-- Instants and 2^29 are from 2^29 to 2^53: each digit's scores have a range of their own, beside −2^53 to 2^53.
 local function digitplace(k) return 2 ^ (k < 26 and -24 * (k + 3) or 24 * (k - 25)) end
+local function digitscore(instant, k) return -(instant + 2 ^ 29) * digitplace(k) end
 -- digits are the members for the digits of a lease's units beyond the first, and the digits.
 local function digits(id, more)
   local members, places, k = {}, {}, 0
@@ -29,7 +30,7 @@ local function setunits(key, id, more, expires)
   local members, places = digits(id, more)
   local words = {-more, 'u' .. id}
   for i = 1, #members do
-    words[2 * i + 1], words[2 * i + 2] = -expires * digitplace(places[i]), members[i]
+    words[2 * i + 1], words[2 * i + 2] = digitscore(expires, places[i]), members[i]
   end
   redis.call('ZADD', key, unpack(words))
 end
@@ -37,6 +38,7 @@ end
 local function unitsof(key, leases)
   local names = {}
   for i = 1, #leases do names[i] = 'u' .. leases[i]:sub(2) end
+  if #names == 0 then return names end
   local units = redis.call('ZMSCORE', key, unpack(names))
   for i = 1, #names do units[i] = -(units[i] or 0) end
   return units
@@ -61,12 +63,11 @@ end
 local function goneunits(key, gone, most, from, extra)
   local sum, k = 0, 0
   if #gone < most then
-    for _, units in ipairs(#gone > 0 and unitsof(key, gone) or {}) do sum = sum + units end
+    for _, units in ipairs(unitsof(key, gone)) do sum = sum + units end
     return sum
   end
   while 2 ^ k <= extra do
-    local place = digitplace(k)
-    sum = sum + 2 ^ k * redis.call('ZCOUNT', key, -from * place, -2 ^ 29 * place)
+    sum = sum + 2 ^ k * redis.call('ZCOUNT', key, digitscore(from, k), digitscore(0, k))
     k = k + 1
   end
   return sum
