@@ -39,8 +39,8 @@ const (
 	together              // under other
 )
 
-// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile still arrive: they count
-// for the rule of the same name, or as unknown if it is gone.
+// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile still arrive: they
+// count for the rule of the same name, or as unknown if it is gone.
 type census struct {
 	rules   []*rules.Rule
 	tallies []*counted // by index of rules
