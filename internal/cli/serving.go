@@ -24,6 +24,7 @@ import (
 	"github.com/weirproject/weir/internal/server/resp"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/telemetry/otlp"
+	"github.com/weirproject/weir/rules"
 )
 
 // apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
@@ -124,6 +125,17 @@ func collectLess() (asUsual func()) {
 	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
 }
 
+// manyRules is the number of rules whose loading leaves tens of megabytes of garbage.
+const manyRules = 1000
+
+// giveBack returns that garbage to the operating system. A process that allocates little does not collect it for
+// minutes.
+func giveBack(set *rules.Set) {
+	if len(set.Rules()) >= manyRules {
+		debug.FreeOSMemory()
+	}
+}
+
 // start opens everything, the listeners first: an address in use should be reported before the
 // wait for Redis. A signal ends the wait for the rules.
 func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
@@ -141,6 +153,7 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 	if v.flags.gateway.listener != nil {
 		setup.Prepare = v.upstreams.Prepare
 	}
+	setup.Settled = giveBack
 	if err = v.openOTLP(ctx, setup); err != nil {
 		return err
 	}

@@ -129,8 +129,8 @@ func (c *Config) field(name string) string {
 // A Setup is a Config, and the rules of its file when it was read first. Settings of the file are applied.
 type Setup struct {
 	Config
-	File    *rules.File // of Rules, or made from Limits
-	Set     *rules.Set  // of that file
+	File    *rules.File // of Rules, or made from Limits; nil once an Engine is open
+	Set     *rules.Set  // of that file; likewise
 	Source  string      // name of the rule sources in messages; "" if there are none
 	Trusted []netip.Prefix
 	Clients *clientaddr.Extractor
@@ -140,6 +140,10 @@ type Setup struct {
 	// Prepare, if non-nil, is called with each rule set before it is put in force, and use after that. An error refuses
 	// the rule set. The calls are sequential.
 	Prepare func(*rules.Set) (use func(), err error)
+
+	// Settled, if non-nil, is called with a rule set that has been in force for a second, after it was checked for
+	// warnings.
+	Settled func(*rules.Set)
 
 	geo      *geosource.Source // nil: none
 	alerting alert.Settings

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
 
 // An Engine decides requests by rules that it keeps up to date, until Close.
@@ -45,12 +47,14 @@ type Engine struct {
 	complete bool      // each source was in force once
 	began    bool      // some rules were
 	failing  bool      // some rules of a source were not in force at the last event
+	start    []setting // as the start read them
 	settings []setting // as seen last
 	leftOut  []string  // invalid members of sets, as logged last
 
-	linter  *time.Timer // nil: none is due
-	linting sync.Mutex
-	warned  []string // warnings of weir check, as logged last
+	settler *time.Timer // nil: none is due
+	settled atomic.Pointer[rules.Set]
+	linting sync.Mutex // guards what follows, and primary.linted
+	warned  []string   // warnings of weir check, as logged last
 }
 
 // Open connects to the store, and begins to watch the sources. Until Wait returns, rules may be missing.
@@ -115,6 +119,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err := e.openHistory(store); err != nil {
 		return err
 	}
+	e.File, e.Set, e.primary.file = nil, nil, nil // the gate and the manager have them, until they change
 	e.run()
 	e.openAlerts()
 	return nil
@@ -190,8 +195,10 @@ func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.Metrics.Degraded(e.degraded)
 	if p := e.primary; p.text != nil {
 		e.lint(p.name, p.text)
+		p.text = nil
 	}
-	e.settings = settingsOf(e.File)
+	e.start = settingsOf(e.File)
+	e.settings = e.start
 	e.Metrics.Incomplete(true)
 	return nil
 }
@@ -226,8 +233,8 @@ func (e *Engine) Close() (err error) {
 	}
 	e.ended.Wait()
 	e.closeAlerts()
-	if e.linter != nil {
-		e.linter.Stop()
+	if e.settler != nil {
+		e.settler.Stop()
 	}
 	if e.watcher != nil {
 		err = e.watcher.close()

@@ -15,9 +15,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// lintAfter is how long rules must be in force before they are checked for warnings. The check
+// settleAfter is how long rules must be in force before they are checked for warnings. The check
 // costs more than reading the rules, so it is skipped while they change continuously.
-const lintAfter = time.Second
+const settleAfter = time.Second
 
 // sources is the state of the sources, for the metrics.
 func (e *Engine) sources() (list []servermetrics.Source) {
@@ -129,7 +129,7 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 		if note := CountIfNote(e.Gate.Rules()); note != "" {
 			e.Log.Info("rules: " + note)
 		}
-		e.lintSoon(v.Layer)
+		e.settleSoon()
 		e.noteSettings()
 	case ruleset.Refused:
 		e.Log.Error("rules are invalid: the last valid rules stay in force",
@@ -203,7 +203,7 @@ func (e *Engine) notInForce() error {
 
 // noteSettings warns once of each change of a setting that only a start reads.
 func (e *Engine) noteSettings() {
-	began, now := settingsOf(e.File), settingsOf(e.manager.Status().RuleSet.File)
+	began, now := e.start, settingsOf(e.manager.Status().RuleSet.File)
 	for i, s := range now {
 		if s != e.settings[i] && s != began[i] && !e.Given[s.field] {
 			e.Log.Warn(s.name+" changed: takes effect at the next start", "is", Masked(began[i].value), "will_be",
@@ -227,27 +227,48 @@ func settingsOf(file *rules.File) []setting {
 	}
 }
 
-// lintSoon checks a changed file for warnings, after lintAfter.
-func (e *Engine) lintSoon(layer string) {
-	p := e.primary
-	if p.text == nil || p.static || layer != "" && layer != p.Name {
-		return
+// settleSoon completes a change of the rules after settleAfter: it checks a changed file for warnings, and calls
+// Setup.Settled.
+func (e *Engine) settleSoon() {
+	if e.settler != nil {
+		e.settler.Stop()
 	}
-	if e.linter != nil {
-		e.linter.Stop()
-	}
-	e.linter = time.AfterFunc(lintAfter, func() {
-		text, err := os.ReadFile(p.name)
-		if err == nil && len(text) <= rules.MaxFile {
-			e.lint(p.name, text)
+	e.settler = time.AfterFunc(settleAfter, func() {
+		e.lintChanged()
+		if set := e.Gate.Rules(); e.Settled != nil && e.settled.Swap(set) != set { // exceptions leave the set as it is
+			e.Settled(set)
 		}
 	})
 }
 
-// lint logs the warnings of weir check about a file, except those that it logged before.
-func (e *Engine) lint(name string, text []byte) {
+// lintChanged checks the file for warnings if it is not what was checked last.
+func (e *Engine) lintChanged() {
+	p := e.primary
+	revision := e.revision(p.Name)
 	e.linting.Lock()
 	defer e.linting.Unlock()
+	if p.linted == "" || p.linted == revision {
+		return
+	}
+	text, err := os.ReadFile(p.name)
+	if err == nil && len(text) <= rules.MaxFile {
+		e.lint(p.name, text)
+		p.linted = revision
+	}
+}
+
+// revision is that of a layer in force.
+func (e *Engine) revision(layer string) string {
+	for _, y := range e.manager.Status().Layers {
+		if y.Name == layer {
+			return y.Revision
+		}
+	}
+	return ""
+}
+
+// lint logs the warnings of weir check about a file, except those that it logged before.
+func (e *Engine) lint(name string, text []byte) {
 	_, warnings, _ := rules.Lint(name, text, append(ListOptions(name), rules.WithRest(e.rest))...)
 	var warned []string
 	for i := range warnings {

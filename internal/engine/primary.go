@@ -22,7 +22,8 @@ type primary struct {
 	ruleset.Layer
 	name   string // in messages
 	file   *rules.File
-	text   []byte // of a single file; nil for a directory, a URL and --limit
+	text   []byte // of a single file, until it is checked for warnings; nil for a directory, a URL and --limit
+	linted string // revision of a file that was checked for warnings last; "": changes are not checked
 	static bool   // it does not change
 }
 
@@ -53,11 +54,13 @@ func (l *Setup) open(ctx context.Context) (*primary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.file, err = l.first(ctx, p.Source); err != nil {
+	var revision string
+	if p.file, revision, err = l.first(ctx, p.Source); err != nil {
 		return nil, err
 	}
 	if !IsURL(l.Rules) && !IsDir(l.Rules) { // for the warnings of weir check
 		_, p.text, _ = ReadFile(l.Stdin, l.Rules)
+		p.linted = revision
 	}
 	return p, nil
 }
@@ -88,7 +91,7 @@ func (p *primary) fixed() *primary {
 
 // first reads a source for the first time. It waits for a URL that is down; a mistake in the rules
 // and a missing file are returned at once.
-func (l *Setup) first(ctx context.Context, from ruleset.Source) (*rules.File, error) {
+func (l *Setup) first(ctx context.Context, from ruleset.Source) (file *rules.File, revision string, err error) {
 	patient := IsURL(l.Rules) && l.StartWithin > 0
 	if patient {
 		var cancel context.CancelFunc
@@ -102,9 +105,9 @@ func (l *Setup) first(ctx context.Context, from ruleset.Source) (*rules.File, er
 		switch {
 		case ctx.Err() != nil:
 			last = cmp.Or(last, n.Err, ctx.Err())
-			return nil, fmt.Errorf("%s could not be read within %v: %w", l.Rules, l.StartWithin, last)
+			return nil, "", fmt.Errorf("%s could not be read within %v: %w", l.Rules, l.StartWithin, last)
 		case n.Err == nil || n.Revision != "" || !patient:
-			return n.File, l.missing(n.Err)
+			return n.File, n.Revision, l.missing(n.Err)
 		}
 		last = n.Err
 		from.Wait(ctx)
