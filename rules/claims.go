@@ -43,7 +43,7 @@ func claimsWith(rule *Rule, limits int) int {
 // claims refuses a rule set if some request needs more claims than a decision holds: such a request would be
 // answered with an error, whatever its limits have left.
 func (b *builder) claims() {
-	c := claimCounter{set: b.set, known: make(map[any]claimBound), steps: maxSteps}
+	c := claimCounter{set: b.set, of: ownClaims, known: make(map[any]claimBound), steps: maxSteps}
 	groups := make(map[int]int)
 	for _, rule := range b.set.rules {
 		rule.claims = claimsOf(rule)
@@ -87,8 +87,11 @@ func (x claimBound) or(y claimBound) claimBound {
 // A claimCounter finds the largest number of claims of a request, in two phases. The bound adds up the tree as
 // if no condition excluded another; it is fast, and nearly every set is within it. Only where it is exceeded,
 // search looks for a request that really needs too many.
+//
+// Set.mostSteps adds up steps of regular expressions in place of claims.
 type claimCounter struct {
 	set    *Set
+	of     func(*Rule) claimBound
 	groups int // claims of all groups together
 	known  map[any]claimBound
 	steps  int // that the search may still take
@@ -158,12 +161,12 @@ func (c *claimCounter) branch(b *branch) (sum claimBound) {
 		return sum
 	}
 	if len(b.switches) == 0 { // most branches: they are not worth remembering
-		return boundOf(b.rules)
+		return c.sum(b.rules)
 	}
 	if sum, ok := c.known[b]; ok {
 		return sum
 	}
-	sum = boundOf(b.rules)
+	sum = c.sum(b.rules)
 	for _, q := range b.switches {
 		sum = sum.plus(c.switchNode(q))
 	}
@@ -171,15 +174,18 @@ func (c *claimCounter) branch(b *branch) (sum claimBound) {
 	return sum
 }
 
-func boundOf(list []*Rule) (sum claimBound) {
+func (c *claimCounter) sum(list []*Rule) (sum claimBound) {
 	for _, rule := range list {
-		if rule.group == 0 {
-			sum.alone += rule.claims
-		} else {
-			sum.grouped += rule.claims
-		}
+		sum = sum.plus(c.of(rule))
 	}
 	return sum
+}
+
+func ownClaims(rule *Rule) claimBound {
+	if rule.group == 0 {
+		return claimBound{alone: rule.claims}
+	}
+	return claimBound{grouped: rule.claims}
 }
 
 func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
@@ -347,7 +353,7 @@ func (c *claimCounter) within(reached []*branch, open []*switchNode, steps []*st
 	var sum claimBound
 	for _, b := range reached {
 		if steps == nil {
-			sum = sum.plus(boundOf(b.rules))
+			sum = sum.plus(c.sum(b.rules))
 		} else {
 			sum = sum.plus(c.branch(b))
 		}

@@ -136,6 +136,7 @@ func build(file *File, r *report, o options) *Set {
 	b.treeBuilder.finish()
 	if len(b.problems) == 0 {
 		b.claims()
+		b.work()
 	}
 	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set

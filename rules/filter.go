@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/weirproject/weir/internal/bounds"
@@ -18,6 +19,7 @@ import (
 type filter struct {
 	expressions []expression
 	any, not    *Set // of rules that stand for the alternatives; nil: none
+	steps       int  // of the expressions that one request is matched with, at most
 }
 
 // An expression is a condition of one attribute: one of its patterns matches the whole text.
@@ -103,14 +105,59 @@ func (r *Request) expressedPath(s *Set) string {
 
 // filter checks the conditions of a match that the tree does not decide; nil if there are none.
 func (b *builder) filter(p place, m *Match) *filter {
+	before := b.programs
 	f := &filter{expressions: b.expressions(p, &m.Regex, true)}
+	f.steps = b.programs - before
 	f.any = b.alternatives(at(p.rule, p.field+".any"), m.Any, true)
 	f.not = b.alternatives(at(p.rule, p.field+".not"), m.Not, false)
 	if len(f.expressions) == 0 && f.any == nil && f.not == nil {
 		return nil
 	}
+	f.steps += f.any.mostSteps(bounds.Alternatives) + f.not.mostSteps(bounds.Alternatives)
 	b.set.filtered = true
 	return f
+}
+
+// mostSteps is an upper bound of the steps of the expressions that one request is matched with, of the first so many
+// rules. It has those of a rule more than once if the request meets several of the rule's places in the tree.
+func (s *Set) mostSteps(rules int) int {
+	if s == nil || !s.filtered {
+		return 0
+	}
+	steps := func(rule *Rule) claimBound {
+		if rule.filter == nil || rule.index >= rules {
+			return claimBound{}
+		}
+		return claimBound{alone: rule.filter.steps}
+	}
+	c := claimCounter{set: s, of: steps, known: make(map[any]claimBound)}
+	return c.hosts().alone
+}
+
+// workOf is an upper bound of what the expressions of the first so many rules cost one request, in steps times bytes.
+// Match evaluates a rule once, wherever the request meets it.
+func (s *Set) workOf(rules int) int {
+	steps := 0
+	for _, rule := range s.rules[:rules] {
+		if rule.filter != nil && !rule.disabled {
+			steps += rule.filter.steps
+		}
+	}
+	return min(steps, s.mostSteps(rules)) * bounds.Text
+}
+
+// work refuses a rule set if the expressions of some request take too long: clients choose the texts, and their length
+// up to bounds.Text.
+func (b *builder) work() {
+	b.set.work = b.set.workOf(len(b.set.rules))
+	if b.set.work <= bounds.Work {
+		return
+	}
+	last := sort.Search(len(b.set.rules), func(i int) bool { return b.set.workOf(i+1) > bounds.Work })
+	work := b.set.workOf(last + 1)
+	b.add(at(last, "match"), "with the rules up to here one request can cost %d steps times bytes in regular "+
+		"expressions, about %d ms; at most %d: give the rules a path or a host, or write fewer or smaller expressions",
+		work, work/bounds.WorkPerMillisecond, bounds.Work)
 }
 
 // alternatives makes a set that has a rule for each alternative.
@@ -130,8 +177,9 @@ func (b *builder) alternatives(p place, given []Match, tooLong bool) *Set {
 		hosts, path := b.hosts(at(one.rule, one.field+".host"), m.Host), b.set.inForm(m.Path)
 		b.path(at(one.rule, one.field+".path"), m.Path)
 		conditions := b.conditions(one, m)
+		before := b.programs
 		if list := b.expressions(one, &m.Regex, tooLong); len(list) > 0 {
-			rule.filter, set.filtered = &filter{expressions: list}, true
+			rule.filter, set.filtered = &filter{expressions: list, steps: b.programs - before}, true
 		}
 		if len(hosts)+len(path)+len(conditions) == 0 && rule.filter == nil && !b.has(one) {
 			b.add(one, "%s has no condition", one.field)
@@ -277,8 +325,9 @@ func union(other, own map[string][]string, form func(string) string) map[string]
 }
 
 // Filtered is the number of rules whose match has regex, any or not, and of those among them that have no other
-// condition: these are evaluated one by one for every request, and the others for requests that meet the rest.
-func (s *Set) Filtered() (all, everywhere int) {
+// condition: these are evaluated one by one for every request, and the others for requests that meet the rest. work is
+// the most that expressions cost one request, in steps times bytes.
+func (s *Set) Filtered() (all, everywhere, work int) {
 	for _, rule := range s.rules {
 		if rule.disabled {
 			continue
@@ -290,7 +339,7 @@ func (s *Set) Filtered() (all, everywhere int) {
 			everywhere++
 		}
 	}
-	return all, everywhere
+	return all, everywhere, s.work
 }
 
 // sortedTable iterates over a table by name.

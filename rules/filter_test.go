@@ -91,8 +91,56 @@ func TestFilteredRulesAreCounted(t *testing.T) {
   - {name: b, limit: 1/1s, match: {not: {path: /a}}}
   - {name: c, limit: 1/1s, match: {any: [{path: /a}, {path: /b}]}}
   - {name: d, limit: 1/1s}`)
-	if all, everywhere := set.Filtered(); all != 3 || everywhere != 1 {
+	all, everywhere, work := set.Filtered()
+	if all != 3 || everywhere != 1 {
 		t.Errorf("%d filtered, %d of them everywhere", all, everywhere)
+	}
+	if work < bounds.Text || work > 5*bounds.Text {
+		t.Errorf("work of one expression of a few steps: %d", work)
+	}
+}
+
+// TestExpressionsCannotCostARequestTooMuch: a client chooses the texts. The sum is of the rules that one request may
+// meet, so rules of other paths, hosts and methods do not count.
+func TestExpressionsCannotCostARequestTooMuch(t *testing.T) {
+	const crawlers = "(?i).*(bot|crawl|spider|slurp|curl|wget|python).*"
+	const agents = "regex: {header: {User-Agent: '" + crawlers + "'}}"
+	var paths, headers []string
+	for i := range bounds.Alternatives {
+		paths = append(paths, fmt.Sprintf("{path: /p%d, %s}", i, agents))
+		headers = append(headers, fmt.Sprintf("{header: {X-%d: a}, %s}", i, agents))
+	}
+	for _, test := range []struct {
+		match string // of 30 rules, with their number for N
+		line  string // of the first that is too much, of those after line 1; "": none
+	}{
+		{"{" + agents + "}", "24"},
+		{"{path: /api/**, " + agents + "}", "24"},
+		{"{not: {" + agents + "}}", "24"},
+		{"{any: [{" + agents + "}, {header: {X: a}, " + agents + "}]}", "13"},
+		{"{" + agents + ", not: {" + agents + "}}", "13"},
+		{"{any: [" + strings.Join(headers, ", ") + "]}", "3"},
+		{"{not: [" + strings.Join(headers, ", ") + "]}", "3"},
+		{"{path: /N/**, " + agents + "}", ""},
+		{"{host: N.example.com, " + agents + "}", ""},
+		{"{header: {X-N: N}, path: /N, " + agents + "}", ""},
+		{"{path: /N/*, any: [{path: /N/*, method: GET}, {method: POST}], " + agents + "}", ""},
+		{"{path: /N/**, not: [" + strings.Join(paths, ", ") + "]}", ""},
+	} {
+		text := "rules:\n"
+		for i := range 30 {
+			match := strings.ReplaceAll(test.match, "N", fmt.Sprint(i))
+			text += fmt.Sprintf("- {name: r%d, group: g, limit: 1/1s, match: %s}\n", i, match)
+		}
+		_, err := rules.Load("f", []byte(text))
+		if test.line == "" && err != nil {
+			t.Errorf("%.80s: %v", test.match, err)
+		}
+		if test.line != "" && (err == nil || !strings.Contains(err.Error(), "f:"+test.line+":") ||
+			!strings.Contains(err.Error(), "steps times bytes in regular expressions, about ") ||
+			!strings.Contains(err.Error(), "ms; at most 1048576:")) {
+			t.Errorf("%.80s: not a mistake of line %s: %.300v", test.match, test.line, err)
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 	l.redundant()
 	l.outranked()
 	l.slashes()
-	if _, everywhere := l.set.Filtered(); everywhere > manyEverywhere {
+	if _, everywhere, _ := l.set.Filtered(); everywhere > manyEverywhere {
 		l.add(at(-1, "rules"), "%d rules with regex, any or not have no other condition, so that they are evaluated "+
 			"one by one for every request: give them a path or a host", everywhere)
 	}

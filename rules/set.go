@@ -93,6 +93,7 @@ type Set struct {
 	filtered bool // some rules have filters
 	geo      geo  // what enabled rules and the lists need
 	claims   int  // upper bound for any request
+	work     int  // likewise of regular expressions, in steps times bytes
 
 	store, header string
 	nodes         int
@@ -412,7 +413,9 @@ func (p *treeBuilder) insert(rule *Rule, hosts []string, path string, conditions
 
 func (p *treeBuilder) branch(b *branch, rule *Rule, conditions []condition) {
 	if len(conditions) == 0 {
-		b.rules = append(b.rules, rule)
+		if n := len(b.rules); n == 0 || b.rules[n-1] != rule { // alternatives may have the same conditions
+			b.rules = append(b.rules, rule)
+		}
 		return
 	}
 	first, rest := &conditions[0], conditions[1:]

@@ -9,6 +9,7 @@ const (
 	Rules        = 100_000   // rules; File and Nodes suffice for so many short ones
 	Groups       = 128       // groups of a file; those of shadow rules count separately
 	Programs     = 100_000   // steps of all regular expressions
+	Work         = 1 << 20   // steps of the regular expressions that one request may meet, times the bytes of a text
 	Tree         = 1 << 20   // nodes that the alternatives of all matches need
 	Attributes   = 64        // headers, query parameters and descriptors that a file's matches name
 	AllOverrides = 50_000    // overrides of a file
@@ -18,6 +19,9 @@ const (
 	Exceptions   = 1000      // exceptions of operators
 	Problems     = 100       // mistakes that an error lists
 )
+
+// WorkPerMillisecond is about what a core of 2023 does in a millisecond, of Work.
+const WorkPerMillisecond = 150_000
 
 // Bounds of a rule.
 const (

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/rules"
@@ -171,14 +172,19 @@ func disabledOf(file string, set *rules.Set) (notes []finding) {
 	return notes
 }
 
-// filteredOf is the number of rules that are evaluated one by one: see rules.Set.Filtered.
+// filteredOf is the number of rules that are evaluated one by one, and what that costs: see rules.Set.Filtered.
 func filteredOf(set *rules.Set) string {
-	all, everywhere := set.Filtered()
+	all, everywhere, work := set.Filtered()
 	if all == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
+	text := fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
 		count(all, "rule"), everywhere)
+	if work > 0 {
+		text += fmt.Sprintf("\nregular expressions cost one request at most %d steps times bytes, about %.2g ms "+
+			"(%d allowed)", work, float64(work)/bounds.WorkPerMillisecond, bounds.Work)
+	}
+	return text
 }
 
 // routesOf lists where requests are forwarded to.
