@@ -431,6 +431,9 @@ func (h *held) begin(l *Limiter, r *Reservation, sent time.Time) {
 		}
 		h.claims = append(h.claims, u.Claim)
 	}
+	if len(h.claims) == 0 { // costs of 0 take no leases
+		r.held = nil
+	}
 }
 
 // freed wakes the callers that wait for the units; of no leases it does nothing.

@@ -179,7 +179,6 @@ func TestCostsAreOneForEachLimit(t *testing.T) {
 	for name, err := range map[string]error{
 		"two of three":               second(l.ReserveEach(t.Context(), "team", 1, 4000)),
 		"below zero":                 second(l.ReserveEach(t.Context(), "team", 1, -1, 1)),
-		"a lease of nothing":         second(l.ReserveEach(t.Context(), "team", 1, 1, 0)),
 		"Allow two of three":         second(l.AllowEach(t.Context(), "team", 1, 1)),
 		"Wait two of three":          l.WaitEach(t.Context(), "team", 1, 1),
 		"one cost for three":         r.Settle(t.Context(), 1234),

@@ -147,7 +147,7 @@ func outcomeOf(shadow, granted bool) int {
 var ruleDecisions = prometheus.NewDesc("weir_decisions_total",
 	"Decisions, by rule and outcome. A granted request counts for all its rules, a refused one for the "+
 		"rule that decided. shadow_ outcomes are of rules in shadow mode. (claims): limits that callers bring; "+
-		"(unknown): rules replaced meanwhile; (other): rules beyond the first 2000 with any count.",
+		"(unknown): rules removed meanwhile; (other): rules beyond the first 2000 with any count.",
 	[]string{"rule", "outcome"}, nil)
 
 var ruleBans = prometheus.NewDesc("weir_bans_total", "Bans placed by this server, by rule.", []string{"rule"}, nil)

@@ -24,7 +24,10 @@ func TestPageOfImports(t *testing.T) {
 		kind, body, _ := strings.Cut(body, "\n")
 		block, after, _ := strings.Cut(body, "```")
 		written += before + "\n```" + kind + "\n"
-		if command, is := strings.CutPrefix(block, "weir import "); is && kind == "sh" {
+		if kind == "sh" && strings.Contains(block, " --verify ") {
+			verifies(t, block)
+			ran++
+		} else if command, is := strings.CutPrefix(block, "weir import "); is && kind == "sh" {
 			dir := t.TempDir()
 			words := strings.Fields(command)
 			write(t, dir, words[len(words)-1], source)
@@ -52,5 +55,19 @@ func TestPageOfImports(t *testing.T) {
 	}
 	if ran == 0 {
 		t.Error("no command was found")
+	}
+}
+
+// verifies runs a command that compares imported rules with the log of nginx.
+func verifies(t *testing.T, command string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, "nginx.conf", "http { limit_req_zone $binary_remote_addr zone=one:1m rate=10r/s;\n"+
+		"server { location / { limit_req zone=one; } } }\n")
+	write(t, dir, "access.log", `192.0.2.7 1795392145.629 "GET / HTTP/1.1" 200 0.001 PASSED`+"\n"+
+		`192.0.2.7 1795392145.649 "GET / HTTP/1.1" 503 0.001 REJECTED`+"\n")
+	r := call{dir: dir}.shell(t, command)
+	if r.code != 0 || !strings.Contains(r.err+r.out, "0 of 2") {
+		t.Errorf("%s\n%v", command, r)
 	}
 }
