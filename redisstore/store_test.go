@@ -138,6 +138,37 @@ func claimsApart(limits ...*weir.Limit) []weir.Claim {
 }
 
 // A decision may have as many claims of any algorithm as of another.
+// TestClaimsOfAllKindsFitAScript: the functions that twins share take room for locals too.
+func TestClaimsOfAllKindsFitAScript(t *testing.T) {
+	store := single(t).open(t, redisstore.WithTimeout(time.Minute))
+	specs := []weir.Spec{weir.SlidingCounter{Limit: 50, Window: time.Hour, Slices: 10},
+		weir.SlidingLog{Limit: 50, Window: time.Hour}, weir.Concurrency{Limit: 50, TTL: time.Hour}}
+	for n := 2; n <= 14; n++ {
+		for most, spec := range specs { // of this kind all claims but two
+			var claims []weir.Claim
+			for i := range n + 1 {
+				if i > 0 && i < len(specs) {
+					spec = specs[(most+i)%len(specs)]
+				} else {
+					spec = specs[most]
+				}
+				claims = append(claims, claimsApart(weir.MustLimit(fmt.Sprint("fit-", most), spec))[0])
+				claims[i].Key = fmt.Sprint("key-", n, "-", i)
+			}
+			granted, err := store.Decide(t.Context(), claims, 1, nil)
+			if err != nil || granted != 1 {
+				t.Fatalf("%d claims, most of %v: granted %d, %v", n, specs[most], granted, err)
+			}
+			if err := store.Charge(t.Context(), claims, nil); err != nil {
+				t.Errorf("%d claims, most of %v: charge: %v", n, specs[most], err)
+			}
+			if err := store.Refund(t.Context(), claims, 0, nil); err != nil {
+				t.Errorf("%d claims, most of %v: refund: %v", n, specs[most], err)
+			}
+		}
+	}
+}
+
 func TestMostClaims(t *testing.T) {
 	store := single(t).open(t, redisstore.WithTimeout(time.Minute))
 	for n, spec := range []weir.Spec{
