@@ -18,7 +18,7 @@ export function Samples({ list, empty }) {
 		{ name: 'key', title: t('nav.key'), cell: (one) => html`${keyLink(one)}${one.rule && html`<div class="narrow"><${RuleLink} rule=${one.rule} /></div>`}` },
 		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<${RuleLink} rule=${one.rule} />` },
 		{ title: t('live.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
-		{ title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('requests', '', { request_id: one.request_id })}>${one.request_id}</a>` },
+		{ title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
 		{ title: t('live.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
 		{ title: t('live.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('live.oneOf', { n: one.weight }) : t('live.each') },
 	];
