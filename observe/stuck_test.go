@@ -3,6 +3,7 @@ package observe_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,20 +72,20 @@ func TestReadinessMakesADecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := observe.New("v1")
 		m.Rules(gatetest.Rules(t, someRules), time.Now())
-		var calls int
+		var calls atomic.Int64
 		var failure error
 		hang := make(chan struct{})
 		close(hang)
 		m.Probe(func() error {
-			calls++
+			calls.Add(1)
 			<-hang
 			return failure
 		}, true)
 		for range 10 {
 			get(t, m.Ready(), 200, `{"status":"ready"}`)
 		}
-		if calls != 1 {
-			t.Errorf("%d decisions for 10 checks at a time", calls)
+		if calls.Load() != 1 {
+			t.Errorf("%d decisions for 10 checks at a time", calls.Load())
 		}
 		time.Sleep(time.Second)
 		failure = weir.ErrClosed
@@ -98,8 +99,8 @@ func TestReadinessMakesADecision(t *testing.T) {
 				t.Error("a health check of gRPC says ready, or waits for long")
 			}
 		}
-		if calls != 3 {
-			t.Errorf("%d decisions, want 3: one that hangs is not repeated", calls)
+		if calls.Load() != 3 {
+			t.Errorf("%d decisions, want 3: one that hangs is not repeated", calls.Load())
 		}
 		close(hang)
 		synctest.Wait()
@@ -113,11 +114,11 @@ func TestAnOutageIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := observe.New("v1")
 		m.Rules(gatetest.Rules(t, someRules), time.Now())
-		var slow time.Duration
+		var slow atomic.Int64
 		hang := make(chan struct{})
 		m.Probe(func() error {
 			select {
-			case <-time.After(slow):
+			case <-time.After(time.Duration(slow.Load())):
 				return errors.Join(weir.ErrUnavailable)
 			case <-hang:
 				return nil
@@ -126,9 +127,9 @@ func TestAnOutageIsReady(t *testing.T) {
 		for range 3 {
 			get(t, m.Ready(), 200, `{"status":"ready"}`)
 			time.Sleep(2 * time.Second)
-			slow = 2 * time.Second
+			slow.Store(int64(2 * time.Second))
 		}
-		slow = time.Hour
+		slow.Store(int64(time.Hour))
 		get(t, m.Ready(), 200, `{"status":"ready"}`)
 		time.Sleep(5 * time.Second)
 		get(t, m.Ready(), 503, `{"status":"stuck: the store does not return a decision"}`)
