@@ -11,21 +11,24 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// shadowsOf is what shadow rules would do.
+// shadowsOf is what shadow rules would do, and rules with their candidates in force.
 func shadowsOf(v *gate.Verdict) map[string]string {
-	var list map[string]string
+	list := make(map[string]string)
 	for i := range v.Len() {
 		c := v.At(i)
 		if !c.Shadow || c.Candidate || !c.Decided {
 			continue
 		}
-		if list == nil {
-			list = make(map[string]string)
-		}
 		if name := c.Rule.Name(); c.Granted == 0 {
 			list[name] = "refused"
 		} else if list[name] == "" {
 			list[name] = "passed"
+		}
+	}
+	for _, d := range v.Differences() {
+		list[d.Rule.Name()] = "passed"
+		if d.Candidate == 0 {
+			list[d.Rule.Name()] = "refused"
 		}
 	}
 	return list

@@ -246,6 +246,9 @@ func (p *parser) test(n *yaml.Node) {
 		}
 		t.Steps = append(t.Steps, s)
 	}
+	if !slices.ContainsFunc(t.Steps, func(s Step) bool { return s.Expect != nil }) {
+		p.wrong(n, "no request of the test has an expect, so it cannot fail; add one, such as expect: passed")
+	}
 	p.file.Tests = append(p.file.Tests, t)
 }
 
@@ -393,7 +396,7 @@ func (p *parser) expect(n *yaml.Node, s *Step) *Expect {
 	return e
 }
 
-// shadow reads what shadow rules would do.
+// shadow reads what shadow rules and candidates would do.
 func (p *parser) shadow(n *yaml.Node) map[string]string {
 	table := p.table(n, "shadow", asIs)
 	for name, outcome := range table {

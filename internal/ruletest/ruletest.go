@@ -81,7 +81,7 @@ type Expect struct {
 	Remaining  *int64
 	Status     int
 	Headers    map[string]string // by names in lower case; "" is absent
-	Shadow     map[string]string // what shadow rules would do, by their names: passed or refused
+	Shadow     map[string]string // what shadow rules and candidates would do, by rule: passed or refused
 }
 
 // requests is the number of requests of a test.

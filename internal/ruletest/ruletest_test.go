@@ -147,6 +147,7 @@ func TestMistakesHaveTheirPlaces(t *testing.T) {
 		step("at: 1x"):                                  `at is "1x"; allowed: a duration`,
 		step("at: 1ns"):                                 `at is "1ns"; allowed: a duration in whole microseconds`,
 		step("at: 99999d"):                              `at is "99999d"`,
+		step("path: /a"):                                "a.yaml:3:5: no request of the test has an expect",
 		step("every: 1s"):                               "every needs a repeat",
 		step("repeat: 10000001"):                        "allowed: a whole number from 1 to 10000000",
 		step("repeat: 10000000, every: 36500d"):         "the last repetition is more than",
@@ -187,10 +188,10 @@ func step(fields string) string {
 func TestErrorsOfARun(t *testing.T) {
 	if got := run(t, head+`
       - {path: /jobs, hold: a}
-      - {path: /jobs, at: 36500d}`); !strings.Contains(got, `a.yaml:18: test "a": what is held was renewed`) {
+      - {path: /jobs, at: 36500d, expect: passed}`); !strings.Contains(got, `a.yaml:18: test "a": what is held was renewed`) {
 		t.Error(got)
 	}
-	file, err := ruletest.Parse("a.yaml", []byte(head+"      - {path: /chat}\n"))
+	file, err := ruletest.Parse("a.yaml", []byte(head+"      - {path: /chat, expect: passed}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +229,7 @@ rules:
   - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: fixed_window 5/1m, ban: {after: 2 refusals within 1h, for: 10m}}
   - {name: watch, match: {path: /login}, key: [client.ip], limit: fixed_window 1/1h, mode: shadow}
   - {name: never, match: {host: [a.example], path: /b}, limit: 1/1s}
+  - {name: mail, match: {path: /mail}, limit: fixed_window 9/1h, candidate: {limit: fixed_window 1/1h}}
 tests:
   - name: a
     requests:
@@ -238,7 +240,9 @@ tests:
 		"      - {method: POST, path: /login, repeat: 9, every: 1s, expect: {passed: 9}}":                    "decided: rule login: banned until 10m",
 		"      - {path: /login, expect: passed}\n      - {path: /login, expect: {shadow: {watch: refused}}}": "",
 		"      - {path: /login, expect: {shadow: {watch: refused}}}":                                         "shadow.watch  refused",
-		"      - {path: /, expect: {rule: logon}}":                                                           `a.yaml:10:9: expect has the rule "logon"`,
+		"      - {path: /mail}\n      - {path: /mail, expect: {shadow: {mail: refused}}}":                    "",
+		"      - {path: /mail, expect: {shadow: {mail: refused}}}":                                           "shadow.mail  refused",
+		"      - {path: /, expect: {rule: logon}}":                                                           `a.yaml:11:9: expect has the rule "logon"`,
 		`      - {method: POST, path: /login, client: 10.0.0.1, header: {X-Forwarded-For: 192.0.2.1}, repeat: 5}
       - {method: POST, path: /login, client: 10.0.0.1, header: {X-Forwarded-For: 192.0.2.2}, expect: passed}
       - {method: POST, path: /login, client: 192.0.2.1, expect: refused}
