@@ -103,6 +103,72 @@ func TestCountersOfMoreSlicesAskForRoom(t *testing.T) {
 	}
 }
 
+// Counts that no longer fit in the smallest form take more memory: at the ceiling they wait for room.
+func TestCountsThatGrowAskForRoom(t *testing.T) {
+	const ceiling = 200_000
+	store := bounded(t, ceiling)
+	l := limiter(t, store, weir.SlidingCounter{Limit: 1_000_000, Window: time.Hour, Slices: 1})
+	for i := 0; store.Stats().Overflow == 0; i++ {
+		allow(t, l, name(i))
+	}
+	if _, err := l.AllowN(t.Context(), name(0), 65_534); err != nil {
+		t.Errorf("counts of 65,535: %v", err)
+	}
+	if _, err := l.Allow(t.Context(), name(0)); !errors.Is(err, memstore.ErrFull) {
+		t.Errorf("counts of 65,536: error %v, want ErrFull", err)
+	}
+	if _, err := l.AllowN(t.Context(), name(1), 100_000); !errors.Is(err, memstore.ErrFull) {
+		t.Errorf("counts of 100,001: error %v, want ErrFull", err)
+	}
+	if answer, err := l.Peek(t.Context(), name(0)); err != nil || answer.Remaining != 1_000_000-65_535 {
+		t.Errorf("%d remain; error %v", answer.Remaining, err)
+	}
+}
+
+// Bytes are counted where they come and go: when all keys are gone, none is left, whichever way the states grew.
+func TestBytesOfNoKeysAreNone(t *testing.T) {
+	for _, specs := range [][2]weir.Spec{
+		{weir.SlidingLog{Limit: 1000, Window: time.Minute}, weir.SlidingLog{Limit: 2000, Window: time.Hour}},
+		{weir.SlidingCounter{Limit: 1_000_000, Window: time.Hour, Slices: 2},
+			weir.SlidingCounter{Limit: 1_000_000, Window: time.Hour, Slices: 60}},
+		{weir.Concurrency{Limit: 1_000_000, TTL: time.Hour}, weir.Concurrency{Limit: 2_000_000, TTL: time.Minute}},
+	} {
+		store, now := driven(t, 1000)
+		for i := range 60 {
+			l := limiter(t, store, specs[i/7%2], weir.PerHour(1000))
+			now.Add(1_000_000)
+			r, err := l.Reserve(t.Context(), name(i%3), []int64{1, 40_000}[i/30])
+			if err == nil && i%5 > 0 {
+				err = r.Settle(t.Context(), int64(i%5*10_000))
+			}
+			if err != nil && !errors.Is(err, weir.ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		l := limiter(t, store, specs[0], weir.PerHour(1000))
+		file := filepath.Join(t.TempDir(), "state")
+		if err := store.Save(file); err != nil {
+			t.Fatal(err)
+		}
+		loaded, _ := driven(t, 1000)
+		if err := loaded.Load(file); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*memstore.Store{store, loaded} {
+			filled := s.Stats()
+			l = limiter(t, s, specs[0], weir.PerHour(1000))
+			for i := range 3 {
+				if err := l.Reset(t.Context(), name(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if stats := s.Stats(); filled.Keys == 0 || stats.Keys != 0 || stats.Bytes != 0 {
+				t.Errorf("%v: %+v, then %+v", specs, filled, stats)
+			}
+		}
+	}
+}
+
 // A snapshot beyond the ceiling of bytes is not loaded.
 func TestLoadKeepsTheCeilingOfBytes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")

@@ -11,6 +11,27 @@ import (
 	"github.com/weirproject/weir"
 )
 
+// A counter's or a log's key costs no more than 150 bytes while its numbers are small.
+func TestBytesOfACounterAndALog(t *testing.T) {
+	const keys = 100_000
+	for _, spec := range []weir.Spec{
+		weir.SlidingCounter{Limit: 100_000, Window: time.Hour, Slices: 10},
+		weir.SlidingLog{Limit: 100, Window: time.Hour},
+	} {
+		store, _ := driven(t, keys)
+		l := limiter(t, store, spec)
+		before := heap()
+		for i := range keys {
+			allow(t, l, name(i))
+			allow(t, l, name(i))
+		}
+		used, counted := float64(heap()-before)/keys, float64(store.Stats().Bytes)/keys
+		if used > 150 || counted < 0.9*used || counted > 1.1*used {
+			t.Errorf("%v: %.1f bytes each, %.1f by Stats", spec, used, counted)
+		}
+	}
+}
+
 // A bucket's key costs no more than 64 bytes, all told, at any number of keys and whatever its length.
 func TestBytesAKey(t *testing.T) {
 	const keys = 1_000_000

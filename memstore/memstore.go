@@ -42,8 +42,7 @@ type Store struct {
 	epoch    int64 // µs since 1970 at start
 	maxKeys  int64
 	maxBytes int64
-	apart    bool   // no overflow keys
-	empty    *large // read as the state of a key never used; never written
+	apart    bool // no overflow keys
 
 	closed   atomic.Bool
 	keys     atomic.Int64 // claimed places, some of whose entries are not made yet
@@ -74,14 +73,15 @@ func WithClock(now func() weir.Instant) Option {
 }
 
 // WithMaxKeys sets the ceiling of keys, 1 or more; a smaller number reads as 1. A key of
-// a token bucket or a window costs up to 63 bytes, whatever its length.
+// a token bucket or a window costs up to 63 bytes, whatever its length, one of a sliding counter of at most 11 slices
+// or of a sliding log with at most two grants 127.
 func WithMaxKeys(n int) Option {
 	return func(s *Store) { s.maxKeys = int64(max(1, n)) }
 }
 
 // WithMaxBytes sets the ceiling of memory, which counts what grows beyond a key's fixed size as well: a sliding log's
 // 16 bytes a grant, a sliding counter's slices, leases. At the ceiling there is no room for new keys, as with
-// WithMaxKeys, and what would make a known key's log or leases grow gets [ErrFull].
+// WithMaxKeys, and what would make a known key's log, counts or leases grow gets [ErrFull].
 func WithMaxBytes(n int64) Option {
 	return func(s *Store) { s.maxBytes = n }
 }
@@ -100,7 +100,6 @@ func New(options ...Option) *Store {
 		epoch:    now.UnixMicro(),
 		maxKeys:  DefaultMaxKeys,
 		maxBytes: DefaultMaxBytes,
-		empty:    new(large),
 	}
 	for _, option := range options {
 		option(s)
@@ -282,25 +281,29 @@ func (s *Store) drop(sh *shard, e *entry) {
 	if !e.shared() {
 		s.keys.Add(-1)
 	}
-	if big := e.owner.Load().large; big != nil {
-		s.large.Add(-big.bytes)
+	if big := e.owner.Load().large(); big != nil {
+		s.large.Add(-big.size())
 		big.mu.Unlock()
 	}
 }
 
 // insert adds an entry of a key never used, locked, to a shard that has room reserved.
 func (s *Store) insert(sh *shard, key id, limit *weir.Limit) *entry {
-	own := sh.owner(limit)
 	if isLarge(limit) {
-		own = &owner{limit, new(large)}
-		own.large.mu.Lock()
-		s.measure(own)
-		return sh.table.Load().put(key, own, 0, 0)
+		return sh.table.Load().put(key, s.lock(newLarge(limit)), 0, 0)
 	}
+	own := sh.owner(limit)
 	if part := form(limit, state{}); part != 0 {
 		return sh.table.Load().put(key, own, never|locked, part)
 	}
 	return sh.table.Load().put(key, own, locked, 0)
+}
+
+// lock is the owner of a large state that enters the store, locked.
+func (s *Store) lock(big *large) *owner {
+	big.mu.Lock()
+	s.large.Add(big.size())
+	return &big.owner
 }
 
 // owner is one of small states of the limit.

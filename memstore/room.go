@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/concurrency"
 )
 
 // unknown is the earliest expiry of a shard that was never asked for room.
@@ -186,36 +185,11 @@ func (h *soonest) Pop() any {
 var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; "+
 	"raise WithMaxKeys or WithMaxBytes (weir serve: --max-keys, --max-bytes)", weir.ErrUnavailable)
 
-const (
-	// keyBytes is the size of an entry with its share of empty slots.
-	keyBytes = int64(unsafe.Sizeof(entry{})) * 25 / 16
-	// largeBytes is the size of a large state without its contents.
-	largeBytes = int64(unsafe.Sizeof(large{}) + unsafe.Sizeof(owner{}))
-)
+// keyBytes is the size of an entry with its share of empty slots.
+const keyBytes = int64(unsafe.Sizeof(entry{})) * 25 / 16
 
 // bytes is the approximate memory of the keys and their states.
 func (s *Store) bytes() int64 { return s.keys.Load()*keyBytes + s.large.Load() }
-
-// size is about the memory of a large state of the limit.
-func (b *large) size(l *weir.Limit) int64 {
-	switch l.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		return largeBytes + b.log.Bytes()
-	case weir.AlgorithmSlidingCounter:
-		return largeBytes + b.counter.Bytes()
-	default:
-		return largeBytes + b.leases.Bytes()
-	}
-}
-
-// measure updates the counted size of a large state after a change. The caller holds its mutex.
-func (s *Store) measure(own *owner) {
-	big := own.large
-	if bytes := big.size(own.limit); bytes != big.bytes {
-		s.large.Add(bytes - big.bytes)
-		big.bytes = bytes
-	}
-}
 
 // tight reports whether a charge may find no memory. Below half of the ceiling each finds some: a log that grows
 // doubles.
@@ -223,17 +197,6 @@ func (s *Store) tight() bool { return s.bytes() > s.maxBytes/2 }
 
 // spare reports whether so much memory is left.
 func (s *Store) spare(bytes int64) bool { return bytes <= 0 || s.bytes()+bytes <= s.maxBytes }
-
-// growth is by how many bytes a charge under the limit makes a state larger.
-func (b *large) growth(l *weir.Limit, now int64) int64 {
-	switch l.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		return b.log.Growth(l, now)
-	case weir.AlgorithmConcurrency:
-		return concurrency.LeaseBytes
-	}
-	return 0
-}
 
 // maxLoans bounds the grants on overflow keys that are remembered.
 const maxLoans = 4096

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
@@ -61,8 +60,8 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		return
 	}
 	var d weir.Decision
-	if own.large != nil {
-		granted, ok = s.takeLarge(e, own, cost, now, &d)
+	if big := own.large(); big != nil {
+		granted, ok = s.takeLarge(e, big, cost, now, &d)
 	} else {
 		granted, ok = s.takeWide(e, own, cost, now, &d)
 	}
@@ -97,12 +96,14 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
 func (s *Store) takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
-	if word&locked != 0 || ahead(own.limit, state{a: word >> 1, b: part}, now) {
+	if word&locked != 0 {
 		return false, false
 	}
 	before := state{a: word >> 1, b: part}
 	if newest(own.limit, before) > now {
-		now = s.now()
+		if now = s.now(); ahead(own.limit, before, now) {
+			return false, false
+		}
 	}
 	after, granted := try(own.limit, before, cost, now, d)
 	if !granted || cost == 0 {
@@ -153,35 +154,50 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 }
 
 // takeLarge is a request to a large state, under its mutex.
-func (s *Store) takeLarge(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
-	big := own.large
+func (s *Store) takeLarge(e *entry, big *large, cost, now int64, d *weir.Decision) (granted, ok bool) {
 	big.mu.Lock()
-	state := state{large: big}
-	if newest(own.limit, state) > now {
+	l, state := big.limit, state{large: big}
+	ok = e.word.Load() == 0 && e.owner.Load() == &big.owner
+	if newest(l, state) > now {
 		now = s.now()
+		ok = ok && !ahead(l, state, now)
 	}
-	ok = e.word.Load() == 0 && e.owner.Load() == own && !ahead(own.limit, state, now)
-	if ok = ok && !(s.tight() && !s.spare(big.growth(own.limit, now))); ok {
-		if granted = big.take(own.limit, cost, now, d, true); granted {
-			s.measure(own)
-		}
+	if ok = ok && !(s.tight() && !s.spare(big.growth(l, cost, now))); ok {
+		granted = s.charge(big, cost, now, d)
 	}
 	big.mu.Unlock()
 	return granted, ok
 }
 
-// take is a request to a log or counter; without charge nothing is written.
-func (b *large) take(l *weir.Limit, cost, now int64, d *weir.Decision, charge bool) (granted bool) {
-	if l.Algorithm() == weir.AlgorithmSlidingLog {
-		return b.log.Take(l, cost, now, charge, d)
+// charge is a request to a log or counter.
+func (s *Store) charge(big *large, cost, now int64, d *weir.Decision) (granted bool) {
+	if big.limit.Algorithm() == weir.AlgorithmSlidingLog {
+		log := big.log()
+		before := log.Bytes()
+		granted = log.Take(big.limit, cost, now, true, d)
+		s.grown(before, log.Bytes())
+		return granted
 	}
-	available := b.counter.Available(l, now)
-	if granted = algorithm.Fit(available, cost, 1) > 0; granted && charge {
-		b.counter.Charge(l, cost, now)
-		available -= cost
-	}
-	b.counter.Describe(l, available, cost, now, d)
+	counter := big.counter()
+	before := counter.Bytes()
+	granted = counter.Take(big.limit, cost, now, true, d)
+	s.grown(before, counter.Bytes())
 	return granted
+}
+
+// grown counts the bytes of a large state after a change.
+func (s *Store) grown(before, after int64) {
+	if before != after {
+		s.large.Add(after - before)
+	}
+}
+
+// try is charge that writes nothing.
+func (b *large) try(cost, now int64, d *weir.Decision) (granted bool) {
+	if b.limit.Algorithm() == weir.AlgorithmSlidingLog {
+		return b.log().Take(b.limit, cost, now, false, d)
+	}
+	return b.counter().Take(b.limit, cost, now, false, d)
 }
 
 // takeLease is a request for one lease, or its renewal, of a known key. ok is false where a transaction must decide.
@@ -195,17 +211,18 @@ func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int
 	if own.limit != c.Limit {
 		return 0, false
 	}
-	big := own.large
+	big := own.large()
 	big.mu.Lock()
 	defer big.mu.Unlock()
 	now, st := s.now(), state{large: big}
 	ok = e.word.Load() == 0 && e.owner.Load() == own
-	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, now)) {
+	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, c.Cost, now)) {
 		return 0, false
 	}
 	if granted = fitLease(c, st, 1, now); granted > 0 {
+		before := big.size()
 		charge(c, st, c.Cost, now)
-		s.measure(own)
+		s.grown(before, big.size())
 	}
 	for i := range decisions {
 		decide(c, st, now, &decisions[i])
@@ -250,17 +267,17 @@ func (s *Store) giveBack(c *weir.Claim, takenAt int64, decisions []weir.Decision
 }
 
 func (s *Store) releaseLease(c *weir.Claim, e *entry, own *owner, decisions []weir.Decision) (ok bool, err error) {
-	big := own.large
+	big := own.large()
 	big.mu.Lock()
 	defer big.mu.Unlock()
 	if e.word.Load() != 0 || e.owner.Load() != own {
 		return false, nil
 	}
-	now, st := s.now(), state{large: big}
-	if !big.leases.Release(c.Lease, now) {
+	now, st, before := s.now(), state{large: big}, big.size()
+	if !big.leases().Release(c.Lease, now) {
 		err = weir.ErrLeaseGone
 	}
-	s.measure(own)
+	s.grown(before, big.size())
 	for i := range decisions {
 		decide(c, st, now, &decisions[i])
 	}

@@ -141,14 +141,14 @@ func (w *snapshotWriter) entry(e *entry, st state) {
 func numbers(l *weir.Limit, s state) (list []int64, ids [][]byte) {
 	switch l.Algorithm() {
 	case weir.AlgorithmSlidingLog:
-		for _, e := range s.large.log.Entries() {
+		for _, e := range s.large.log().Entries() {
 			list = append(list, e.At, e.Units)
 		}
 	case weir.AlgorithmSlidingCounter:
-		newest, counts := s.large.counter.Counts()
+		newest, counts := s.large.counter().Counts()
 		list = append([]int64{newest}, counts...)
 	case weir.AlgorithmConcurrency:
-		for _, lease := range s.large.leases.Leases() {
+		for _, lease := range s.large.leases().Leases() {
 			list, ids = append(list, lease.Expires, lease.Units), append(ids, []byte(lease.ID))
 		}
 	default:
@@ -194,7 +194,7 @@ func (s *Store) readAll(text []byte) error {
 	bytes := int64(len(r.keys)) * keyBytes
 	for i := range r.keys {
 		if k := &r.keys[i]; k.state.large != nil {
-			bytes += k.state.large.size(k.limit)
+			bytes += k.state.large.size()
 		}
 	}
 	if bytes > s.maxBytes {
@@ -219,9 +219,7 @@ func (s *Store) adopt(k *loaded) {
 	s.reserve(sh, 1)
 	own, part := sh.owner(k.limit), form(k.limit, k.state)
 	if k.state.large != nil {
-		own = &owner{k.limit, k.state.large}
-		own.large.mu.Lock()
-		s.measure(own)
+		own = s.lock(k.state.large)
 	}
 	e := sh.table.Load().put(k.id, own, 0, part)
 	e.write(k.state)
@@ -302,7 +300,7 @@ func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
 		}
 	}
 	if isLarge(l) {
-		s.large = new(large)
+		s.large = newLarge(l)
 	}
 	switch l.Algorithm() {
 	case weir.AlgorithmSlidingLog:
@@ -311,7 +309,7 @@ func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
 		if int64(len(list)) != l.Slices()+2 || slices.Min(list[1:]) < 0 {
 			return s, false
 		}
-		s.large.counter = *slidingcounter.New(list[0], list[1:])
+		*s.large.counter() = *slidingcounter.New(list[0], list[1:])
 		return s, true
 	case weir.AlgorithmConcurrency:
 		return s, restoreLeases(s.large, list, ids)
@@ -334,7 +332,7 @@ func restoreLog(into *large, list []int64) bool {
 			return false
 		}
 	}
-	into.log = *slidinglog.New(entries)
+	*into.log() = *slidinglog.New(entries)
 	return len(list)%2 == 0
 }
 
@@ -346,6 +344,6 @@ func restoreLeases(into *large, list []int64, ids [][]byte) bool {
 		}
 		leases = append(leases, concurrency.Lease{ID: string(id), Expires: list[2*i], Units: list[2*i+1]})
 	}
-	into.leases = *concurrency.New(leases)
+	*into.leases() = *concurrency.New(leases)
 	return true
 }

@@ -2,14 +2,11 @@ package memstore
 
 import (
 	"math"
-	"sync"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
-	"github.com/weirproject/weir/internal/algorithm/concurrency"
 	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
-	"github.com/weirproject/weir/internal/algorithm/slidinglog"
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
@@ -22,27 +19,15 @@ type state struct {
 
 func (s state) window() window.State { return window.State{Start: s.a, Count: s.b, Until: s.until} }
 
-// large is the state of an algorithm that needs more than two numbers. A decision of one claim takes its mutex alone;
-// one of several holds the shards' mutexes before, so that no two of them wait for each other.
-type large struct {
-	mu      sync.Mutex
-	bytes   int64 // as counted in the store
-	log     slidinglog.State
-	counter slidingcounter.State
-	leases  concurrency.State
-}
-
-func isLarge(l *weir.Limit) bool { return l.Algorithm() >= weir.AlgorithmSlidingLog }
-
 // ahead reports whether a clock that was wrong wrote the state.
 func ahead(l *weir.Limit, s state, now int64) bool {
 	switch l.Algorithm() {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		return window.Ahead(l, s.window(), now)
 	case weir.AlgorithmSlidingLog:
-		return s.large.log.Ahead(l, now)
+		return s.large.log().Ahead(l, now)
 	case weir.AlgorithmSlidingCounter:
-		return s.large.counter.Ahead(l, now)
+		return s.large.counter().Ahead(l, now)
 	}
 	return false
 }
@@ -51,9 +36,9 @@ func ahead(l *weir.Limit, s state, now int64) bool {
 func back(l *weir.Limit, s state, now int64) state {
 	switch l.Algorithm() {
 	case weir.AlgorithmSlidingLog:
-		s.large.log.Back(l, now)
+		s.large.log().Back(l, now)
 	case weir.AlgorithmSlidingCounter:
-		s.large.counter.Back(l, now)
+		s.large.counter().Back(l, now)
 	default:
 		w := window.Back(l, s.window(), now)
 		return state{a: w.Start, b: w.Count}
@@ -75,23 +60,25 @@ func adopt(from, to *weir.Limit, s state, now int64) state {
 		w := window.Adopt(from, to, s.window())
 		return state{a: w.Start, b: w.Count, until: w.Until}
 	case weir.AlgorithmSlidingCounter:
-		return adopted(s, s.large.counter.Adopt(from, to, now))
+		return adopted(to, s, s.large.counter().Adopt(from, to, now))
 	}
 	return s
 }
 
 // adopted is the state of a counter, which is another one if its slices were converted.
-func adopted(s state, counter *slidingcounter.State) state {
-	if counter == &s.large.counter {
+func adopted(to *weir.Limit, s state, counter *slidingcounter.State) state {
+	if counter == s.large.counter() {
 		return s
 	}
-	return state{large: &large{counter: *counter}}
+	converted := newLarge(to)
+	*converted.counter() = *counter
+	return state{large: converted}
 }
 
 // adoptCharged is adopt for a charge.
 func adoptCharged(from, to *weir.Limit, s state, now int64) state {
 	if from.Algorithm() == weir.AlgorithmSlidingCounter {
-		return adopted(s, s.large.counter.AdoptCharged(from, to, now))
+		return adopted(to, s, s.large.counter().AdoptCharged(from, to, now))
 	}
 	return adopt(from, to, s, now)
 }
@@ -109,14 +96,14 @@ func fitLease(c *weir.Claim, s state, times, now int64) int64 {
 	if c.Renew && !held {
 		return 0
 	}
-	if held || s.large.leases.Available(c.Limit, now) >= c.Cost {
+	if held || s.large.leases().Available(c.Limit, now) >= c.Cost {
 		return times
 	}
 	return 0
 }
 
 // live reports whether a claim's lease is held.
-func live(c *weir.Claim, s state, now int64) bool { return s.large.leases.Live(c.Lease, now) }
+func live(c *weir.Claim, s state, now int64) bool { return s.large.leases().Live(c.Lease, now) }
 
 func available(c *weir.Claim, s state, now int64) int64 {
 	switch c.Limit.Algorithm() {
@@ -125,9 +112,9 @@ func available(c *weir.Claim, s state, now int64) int64 {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		return window.Available(c.Limit, s.window(), now)
 	case weir.AlgorithmSlidingLog:
-		return s.large.log.Available(c.Limit, now)
+		return s.large.log().Available(c.Limit, now)
 	default:
-		return s.large.counter.Available(c.Limit, now)
+		return s.large.counter().Available(c.Limit, now)
 	}
 }
 
@@ -138,9 +125,9 @@ func newest(l *weir.Limit, s state) int64 {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		return s.a
 	case weir.AlgorithmSlidingLog:
-		return s.large.log.Newest()
+		return s.large.log().Newest()
 	case weir.AlgorithmSlidingCounter:
-		return s.large.counter.Newest(l)
+		return s.large.counter().Newest(l)
 	}
 	return math.MinInt64
 }
@@ -155,11 +142,11 @@ func charge(c *weir.Claim, s state, n, now int64) state {
 		w := window.Charge(c.Limit, s.window(), n, now)
 		return state{a: w.Start, b: w.Count}
 	case weir.AlgorithmSlidingLog:
-		s.large.log.Charge(c.Limit, n, now)
+		s.large.log().Charge(c.Limit, n, now)
 	case weir.AlgorithmSlidingCounter:
-		s.large.counter.Charge(c.Limit, n, now)
+		s.large.counter().Charge(c.Limit, n, now)
 	case weir.AlgorithmConcurrency:
-		s.large.leases.Take(c.Limit, c.Lease, c.Cost, now)
+		s.large.leases().Take(c.Limit, c.Lease, c.Cost, now)
 	}
 	return s
 }
@@ -176,11 +163,11 @@ func settle(c *weir.Claim, other *weir.Limit, s state, now int64) (state, *weir.
 		}
 		return state{a: w.Start, b: w.Count}, l
 	case weir.AlgorithmSlidingLog:
-		if other.Period() > l.Period() && s.large.log.Used() {
+		if other.Period() > l.Period() && s.large.log().Used() {
 			l = other
 		}
 	case weir.AlgorithmSlidingCounter:
-		if other.Period() > l.Period() && s.large.counter.Used() {
+		if other.Period() > l.Period() && s.large.counter().Used() {
 			l = other
 		}
 	}
@@ -199,11 +186,11 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (afte
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		s.b = window.Refund(l, window.Adopt(other, l, s.window()), c.Cost, takenAt, now).Count
 	case weir.AlgorithmSlidingLog:
-		s.large.log.Refund(l, other, c.Cost, takenAt, now)
+		s.large.log().Refund(l, other, c.Cost, takenAt, now)
 	case weir.AlgorithmSlidingCounter:
-		s.large.counter.Refund(l, other, c.Cost, takenAt, now)
+		s.large.counter().Refund(l, other, c.Cost, takenAt, now)
 	case weir.AlgorithmConcurrency:
-		return s, l, s.large.leases.Release(c.Lease, now)
+		return s, l, s.large.leases().Release(c.Lease, now)
 	}
 	return s, other, true
 }
@@ -229,10 +216,10 @@ func decision(c *weir.Claim, s state, now int64) weir.Decision {
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
 		return window.Decision(c.Limit, s.window(), c.Cost, now)
 	case weir.AlgorithmSlidingLog:
-		return s.large.log.Decision(c.Limit, c.Cost, now)
+		return s.large.log().Decision(c.Limit, c.Cost, now)
 	case weir.AlgorithmSlidingCounter:
-		return s.large.counter.Decision(c.Limit, c.Cost, now)
+		return s.large.counter().Decision(c.Limit, c.Cost, now)
 	default:
-		return s.large.leases.Decision(c.Limit, c.Cost, now)
+		return s.large.leases().Decision(c.Limit, c.Cost, now)
 	}
 }

@@ -17,7 +17,7 @@ import (
 //	narrow  a continuous bucket whose unit has a small denominator: all of it in word, see pack.
 //	        A grant is one compare-and-swap. part is minus the denominator.
 //	wide    two numbers: word, shifted left, and part, which is never negative.
-//	large   in owner.large, under its own mutex; word is only the mark of an entry that moved or is dead.
+//	large   behind owner, see large, under its own mutex; word is only the mark of an entry that moved or is dead.
 //
 // An entry never changes between narrow and wide, nor its denominator: its key gets another entry then. So a narrow
 // word that is unchanged stands for an unchanged state. A writer of a wide state holds the lock. A charge
@@ -32,11 +32,9 @@ type entry struct {
 	part  atomic.Int64
 }
 
-// owner is the limit whose numbers wrote a state, and the state if it is large. Entries of small states share owners.
-type owner struct {
-	limit *weir.Limit
-	large *large
-}
+// owner is the limit whose numbers wrote a state. Entries of small states share owners; that of a large state is the
+// head of it.
+type owner struct{ limit *weir.Limit }
 
 const (
 	locked = 1
@@ -68,7 +66,7 @@ func (e *entry) shared() bool { return e.tag&sharedTag != 0 }
 // lock keeps others from changing the state. The caller holds the shard's mutex, so it waits for no longer than a
 // decision of one claim takes.
 func (e *entry) lock() {
-	if big := e.owner.Load().large; big != nil {
+	if big := e.owner.Load().large(); big != nil {
 		big.mu.Lock()
 		return
 	}
@@ -84,7 +82,7 @@ func (e *entry) lock() {
 }
 
 func (e *entry) unlock() {
-	if big := e.owner.Load().large; big != nil {
+	if big := e.owner.Load().large(); big != nil {
 		big.mu.Unlock()
 		return
 	}
@@ -130,7 +128,7 @@ func stateOf(word, part int64, big *large) state {
 
 // read is the state of an entry that is locked.
 func (e *entry) read() state {
-	return stateOf(e.word.Load(), e.part.Load(), e.owner.Load().large)
+	return stateOf(e.word.Load(), e.part.Load(), e.owner.Load().large())
 }
 
 // write puts a state into a locked entry of its form, which stays locked.
@@ -228,8 +226,8 @@ func (s *Store) resize(sh *shard, slots int) {
 		own := e.owner.Load()
 		resized.put(e.id(), own, e.word.Load()&^locked, e.part.Load())
 		e.word.Store(e.word.Load() | locked)
-		if own.large != nil {
-			own.large.mu.Unlock()
+		if big := own.large(); big != nil {
+			big.mu.Unlock()
 		}
 	}
 	sh.table.Store(resized)
@@ -237,27 +235,21 @@ func (s *Store) resize(sh *shard, slots int) {
 }
 
 // tryLarge locks a large state, if it is unlocked and still belongs to the entry.
-func (e *entry) tryLarge(own *owner) bool {
-	if !own.large.mu.TryLock() {
+func (e *entry) tryLarge(big *large) bool {
+	if !big.mu.TryLock() {
 		return false
 	}
-	if e.owner.Load() == own && e.word.Load() == 0 {
+	if e.owner.Load() == &big.owner && e.word.Load() == 0 {
 		return true
 	}
-	own.large.mu.Unlock()
+	big.mu.Unlock()
 	return false
 }
 
-// become gives a locked entry of a large state another owner, which is locked then.
-func (e *entry) become(next *owner) *owner {
-	before := e.owner.Load().large
-	if next.large != before {
-		next.large.bytes = before.bytes
-		next.large.mu.Lock()
-	}
-	e.owner.Store(next)
-	if next.large != before {
-		before.mu.Unlock()
-	}
-	return next
+// become gives a locked entry another large state, which is locked then.
+func (e *entry) become(next *large) {
+	before := e.owner.Load().large()
+	next.mu.Lock()
+	e.owner.Store(&next.owner)
+	before.mu.Unlock()
 }

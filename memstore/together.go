@@ -11,6 +11,7 @@ type together []hold
 type hold struct {
 	entry  *entry
 	owner  *owner
+	large  *large // nil: a small state
 	word   int64
 	part   int64
 	seq    uint32
@@ -39,10 +40,11 @@ func (s *Store) decideMany(claims []weir.Claim, decisions []weir.Decision) (gran
 
 func (t together) run(s *Store, claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	now := s.now()
-	if ok = t.find(s, claims, now); ok {
-		if t.newer(now) {
-			now = s.now()
-		}
+	newer, ok := t.find(s, claims, now)
+	if newer {
+		now = s.now()
+	}
+	if ok {
 		granted, ok = t.decide(s, claims, decisions, now)
 	}
 	t.unlock()
@@ -60,14 +62,15 @@ func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decisio
 		return 1, t.write(s, claims, decisions, now)
 	}
 	for i := range t {
-		if h := &t[i]; h.writes && h.owner.large == nil { // granted by itself: describe it without the charge
+		if h := &t[i]; h.writes && h.large == nil { // granted by itself: describe it without the charge
 			decide(&claims[i], stateOf(h.word, h.part, nil), now, &decisions[i])
 		}
 	}
 	return 0, t.unchanged()
 }
 
-func (t together) find(s *Store, claims []weir.Claim, now int64) bool {
+// find reads the claims' entries. newer is whether a state is newer than that reading of the clock: see newest.
+func (t together) find(s *Store, claims []weir.Claim, now int64) (newer, ok bool) {
 	var a, b uint64
 	for i := range t {
 		c, h := &claims[i], &t[i]
@@ -77,25 +80,21 @@ func (t together) find(s *Store, claims []weir.Claim, now int64) bool {
 		key := makeID(a, b, c.Limit)
 		h.entry = s.shard(key.hash).table.Load().find(key, c.Limit)
 		if h.entry == nil {
-			return false
+			return false, false
 		}
 		h.seq, h.word, h.part = h.entry.seq.Load(), h.entry.word.Load(), h.entry.part.Load()
 		h.owner = h.entry.owner.Load()
-		if h.word&locked != 0 || !h.readable(c) || ahead(c.Limit, stateOf(h.word, h.part, h.owner.large), now) {
-			return false
+		if h.word&locked != 0 || !h.readable(c) {
+			return false, false
+		}
+		if h.part >= 0 && newest(c.Limit, stateOf(h.word, h.part, h.large)) > now {
+			newer = true
+			if ahead(c.Limit, stateOf(h.word, h.part, h.large), now) {
+				return false, false
+			}
 		}
 	}
-	return true
-}
-
-// newer reports whether a state is newer than a reading of the clock: see newest.
-func (t together) newer(now int64) bool {
-	for i := range t {
-		if h := &t[i]; h.part >= 0 && newest(h.owner.limit, stateOf(h.word, h.part, h.owner.large)) > now {
-			return true
-		}
-	}
-	return false
+	return newer, true
 }
 
 // readable reports whether the claim can be tried on the entry, of which it locks a large state.
@@ -103,21 +102,20 @@ func (h *hold) readable(c *weir.Claim) bool {
 	if h.owner.limit != c.Limit { // it must be adopted, unless only a bucket's capacity may differ
 		return h.part < 0 && form(c.Limit, state{}) == h.part
 	}
-	big := h.owner.large
-	if big == nil {
+	if h.large = h.owner.large(); h.large == nil {
 		return true
 	}
 	if c.Lease != "" || c.Limit.Algorithm() == weir.AlgorithmConcurrency {
 		return false
 	}
-	h.locked = h.entry.tryLarge(h.owner)
+	h.locked = h.entry.tryLarge(h.large)
 	return h.locked
 }
 
 // try decides one of the claims on the state that was read. It charges nothing.
 func (h *hold) try(c *weir.Claim, d *weir.Decision, now int64) (granted bool) {
-	if big := h.owner.large; big != nil {
-		granted = big.take(c.Limit, c.Cost, now, d, false)
+	if big := h.large; big != nil {
+		granted = big.try(c.Cost, now, d)
 	} else {
 		var after state
 		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, now, d)
@@ -141,9 +139,8 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 		h, c := &t[i], &claims[i]
 		switch {
 		case !h.writes:
-		case h.owner.large != nil:
-			h.owner.large.take(c.Limit, c.Cost, now, &decisions[i], true)
-			s.measure(h.owner)
+		case h.large != nil:
+			s.charge(h.large, c.Cost, now, &decisions[i])
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})
 		default:
@@ -157,8 +154,8 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 // growth is by how many bytes a grant makes the states larger.
 func (t together) growth(claims []weir.Claim, now int64) (bytes int64) {
 	for i := range t {
-		if h := &t[i]; h.writes && h.owner.large != nil {
-			bytes += h.owner.large.growth(claims[i].Limit, now)
+		if h := &t[i]; h.writes && h.large != nil {
+			bytes += h.large.growth(claims[i].Limit, claims[i].Cost, now)
 		}
 	}
 	return bytes
@@ -166,7 +163,7 @@ func (t together) growth(claims []weir.Claim, now int64) (bytes int64) {
 
 // lock locks an entry if it is unchanged since it was read.
 func (h *hold) lock(l *weir.Limit) bool {
-	if h.owner.large == nil {
+	if h.large == nil {
 		fits := h.part >= 0 || form(l, state{a: h.a, b: h.b}) == h.part
 		h.locked = fits && h.entry.word.CompareAndSwap(h.word, h.word|locked)
 	}
@@ -177,7 +174,7 @@ func (h *hold) lock(l *weir.Limit) bool {
 func (t together) unchanged() bool {
 	for i := range t {
 		h := &t[i]
-		if h.owner.large != nil || h.locked && h.part < 0 { // a narrow word is the whole state
+		if h.large != nil || h.locked && h.part < 0 { // a narrow word is the whole state
 			continue
 		}
 		word := h.word
@@ -197,8 +194,8 @@ func (t together) unlock() {
 	for i := range t {
 		switch h := &t[i]; {
 		case !h.locked:
-		case h.owner.large != nil:
-			h.owner.large.mu.Unlock()
+		case h.large != nil:
+			h.large.mu.Unlock()
 		default:
 			h.entry.word.Store(h.word)
 		}

@@ -28,6 +28,7 @@ type place struct {
 	part    int64
 	seq     uint32
 	held    *large // locked
+	bytes   int64  // of a large state, as it is counted
 	state   state
 	limit   *weir.Limit // whose numbers the state is read under
 }
@@ -163,7 +164,7 @@ func (t *transaction) read(i int) (ok bool) {
 		return true
 	}
 	if p.entry == nil {
-		p.state = state{large: t.store.empty}
+		p.state = unused(limit)
 		return true
 	}
 	p.seq, p.word = p.entry.seq.Load(), p.entry.word.Load()
@@ -171,7 +172,7 @@ func (t *transaction) read(i int) (ok bool) {
 	if p.word&locked != 0 {
 		return false
 	}
-	if p.held = own.large; p.held != nil && !p.entry.tryLarge(own) {
+	if p.held = own.large(); p.held != nil && !p.entry.tryLarge(p.held) {
 		return false
 	}
 	p.part = p.entry.part.Load()
@@ -253,14 +254,24 @@ func (t *transaction) makeRoom(i int) error {
 func (t *transaction) load(i int) {
 	p := t.place(i)
 	p.limit = t.claims[i].Limit
-	if p.twin != 0 {
-		return
+	switch {
+	case p.twin != 0:
+	case p.entry == nil:
+		p.state = unused(p.limit)
+	default:
+		p.state, p.limit = p.entry.read(), p.entry.owner.Load().limit
+		p.measure()
 	}
-	if p.entry == nil {
-		p.state = state{large: t.store.empty}
-		return
+}
+
+// measure notes the bytes of a large state, and returns by how many it grew.
+func (p *place) measure() (grown int64) {
+	if p.state.large == nil {
+		return 0
 	}
-	p.state, p.limit = p.entry.read(), p.entry.owner.Load().limit
+	before := p.bytes
+	p.bytes = p.state.large.size()
+	return p.bytes - before
 }
 
 // unlock ends what lock began, also where that failed.
@@ -359,7 +370,7 @@ func (t *transaction) changes() bool {
 
 // charge charges each claim its cost times over, or none of them: the error is ErrFull.
 func (t *transaction) charge(times int64) error {
-	if t.store.tight() && !t.spare() {
+	if t.store.tight() && !t.spare(times) {
 		return ErrFull
 	}
 	for i := range t.claims {
@@ -389,16 +400,16 @@ func (t *transaction) charge(times int64) error {
 }
 
 // spare reports whether there is memory for what grows. A counter does if its numbers have more slices by now.
-func (t *transaction) spare() bool {
+func (t *transaction) spare(times int64) bool {
 	bytes := int64(0)
 	for i := range t.claims {
 		c, p, after := &t.claims[i], t.place(t.root(i)), t.view(i)
 		if c.Renew || after.large == nil || c.Cost == 0 && c.Lease == "" {
 			continue
 		}
-		bytes += after.large.growth(c.Limit, t.now)
-		if p.entry != nil && after.large != p.entry.owner.Load().large {
-			bytes += after.large.size(c.Limit) - p.entry.owner.Load().large.bytes
+		bytes += after.large.growth(c.Limit, c.Cost*times, t.now)
+		if after.large != p.state.large {
+			bytes += after.large.size() - p.bytes
 		}
 	}
 	return t.store.spare(bytes)
@@ -460,7 +471,8 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 func (t *transaction) insert(p *place, limit *weir.Limit) {
 	sh := t.store.shard(p.id.hash)
 	p.entry = t.store.insert(sh, p.id, limit)
-	p.state.large = p.entry.owner.Load().large
+	p.state.large = p.entry.owner.Load().large()
+	p.measure()
 	if !p.claimed && !p.shared { // it was there when the search for room began
 		t.store.keys.Add(1)
 	}
@@ -474,10 +486,12 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 	own := p.entry.owner.Load()
 	switch {
 	case after.large != nil:
-		if own.limit != limit || own.large != after.large {
-			own = p.entry.become(&owner{limit, after.large})
+		if after.large.limit != limit {
+			after.large = after.large.under(limit)
 		}
-		t.store.measure(own)
+		if own.large() != after.large {
+			p.entry.become(after.large)
+		}
 	case own.limit != limit:
 		p.entry.owner.Store(sh.owner(limit))
 	}
@@ -490,6 +504,7 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 	}
 	after.until = 0
 	p.state, p.limit = after, limit
+	t.store.large.Add(p.measure())
 	p.entry.write(after)
 }
 

@@ -3,19 +3,28 @@ package slidingcounter
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
 // State is the counts of the newest slices, one more than the limit has. The zero State
-// is empty.
+// is empty. Small counts of few slices are inside: with its limit and mutex a store's state fits a line of the cache.
 type State struct {
-	newest int64   // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
-	counts []int64 // a ring, of which the newest slice is at head
-	head   int
-	total  int64 // the sum of counts
+	newest int64 // the index of the newest slice: it covers [newest × S, (newest + 1) × S)
+	wide   *wide // the counts, once they do not fit into few
+	total  uint32
+	slots  uint8 // the size of the ring of counts, of which the newest slice is at head; 0 at first
+	head   uint8
 	read   reading
+	few    [12]uint16
+}
+
+// wide is counts of any number and size.
+type wide struct {
+	total  int64 // the sum
+	counts []int64
 }
 
 // reading says how a state was converted that is read under other numbers.
@@ -32,17 +41,17 @@ func New(newest int64, counts []int64) *State {
 	if len(counts) == 0 {
 		return &State{}
 	}
-	s := &State{newest: newest, counts: make([]int64, len(counts))}
-	for back := range int64(len(counts)) {
-		s.total += counts[int64(len(counts))-1-back]
-		*s.at(newest - back) = counts[int64(len(counts))-1-back]
+	s := &State{newest: newest}
+	s.open(int64(len(counts)))
+	for i, n := range counts {
+		s.add(newest-int64(len(counts)-1-i), n)
 	}
 	return s
 }
 
 // Counts are the newest slice's index and the counts, that of slice newest last.
 func (s *State) Counts() (newest int64, counts []int64) {
-	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
+	for i := s.oldest(); i <= s.newest; i++ {
 		counts = append(counts, s.count(i))
 	}
 	return s.newest, counts
@@ -54,8 +63,26 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 		return s.broughtBack(l, now).Available(l, now)
 	}
 	slice, elapsed := s.clock(l, now)
+	return s.left(l, slice, elapsed)
+}
+
+// left is Available for a clock that was read.
+func (s *State) left(l *weir.Limit, slice, elapsed int64) int64 {
 	oldest := s.count(slice - l.Slices())
 	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
+}
+
+// Take is one request of cost units to a State that is not Ahead: Available, Charge (if write is true) and Decision in
+// one step.
+func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
+	slice, elapsed := s.clock(l, now)
+	available := s.left(l, slice, elapsed)
+	if granted = algorithm.Fit(available, cost, 1) > 0; granted && cost > 0 && write {
+		s.charge(l, cost, slice)
+		available -= cost
+	}
+	s.describe(l, available, cost, now, slice, elapsed, d)
+	return granted
 }
 
 // Ahead reports whether the newest slice is so far in the future that a clock which was wrong charged it.
@@ -69,7 +96,7 @@ func (s *State) Ahead(l *weir.Limit, now int64) bool {
 // ahead is Ahead for a state in the slices of another limit.
 func (s *State) ahead(other, l *weir.Limit, now int64) bool {
 	start := s.newest * other.Slice()
-	return s.total > 0 && start > now && start > floorDiv(now, l.Tick())*l.Tick()+l.Period()
+	return s.Used() && start > now && start > floorDiv(now, l.Tick())*l.Tick()+l.Period()
 }
 
 // Back moves the slices by as much as takes the newest to that of now, if it is Ahead.
@@ -92,10 +119,14 @@ func (s *State) Charge(l *weir.Limit, n, now int64) {
 		return
 	}
 	slice, _ := s.clock(l, now)
-	s.advance(l, slice)
-	n = min(n, weir.MaxUnits-s.total)
-	*s.at(slice) += n
-	s.total += n
+	s.charge(l, n, slice)
+}
+
+func (s *State) charge(l *weir.Limit, n, slice int64) {
+	if slice != s.newest || !s.Used() {
+		s.advance(l, slice)
+	}
+	s.add(slice, min(n, weir.MaxUnits-s.sumOfAll()))
 }
 
 // Refund takes up to n units from the slice that holds takenAt, if it still counts. It changes nothing else: counts
@@ -105,24 +136,23 @@ func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
 	if s.count(taken) == 0 || same(l, other) && taken < s.slice(l, now)-l.Slices() {
 		return
 	}
-	back := min(n, s.count(taken))
-	*s.at(taken) -= back
-	s.total -= back
+	s.add(taken, -min(n, s.count(taken)))
 }
 
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
+	if s.Ahead(l, now) {
+		return s.broughtBack(l, now).Decision(l, cost, now)
+	}
 	var d weir.Decision
-	s.Describe(l, s.Available(l, now), cost, now, &d)
+	slice, elapsed := s.clock(l, now)
+	s.describe(l, s.left(l, slice, elapsed), cost, now, slice, elapsed, &d)
 	return d
 }
 
-// Describe is Decision for a known number of available units: a charge of n leaves n less.
-func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Decision) {
-	if s.Ahead(l, now) {
-		s.broughtBack(l, now).Describe(l, available, cost, now, d)
-		return
-	}
+// describe is Decision for a known number of available units, of which a charge of n leaves n less, and a clock that
+// was read.
+func (s *State) describe(l *weir.Limit, available, cost, now, slice, elapsed int64, d *weir.Decision) {
 	d.Remaining, d.At = max(0, available), weir.Instant(now)
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	if last, used := s.lastUsed(); used {
@@ -132,7 +162,7 @@ func (s *State) Describe(l *weir.Limit, available, cost, now int64, d *weir.Deci
 	case cost > l.Capacity():
 		d.RetryAfter = weir.Never
 	case available < cost || available < 0:
-		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, now) - now)
+		d.RetryAfter = algorithm.Micros(s.grantable(l, cost, slice, elapsed) - now)
 	}
 }
 
@@ -159,37 +189,51 @@ func (s *State) AdoptCharged(from, to *weir.Limit, now int64) *State { return s.
 func same(a, b *weir.Limit) bool { return a.Slice() == b.Slice() && a.Slices() == b.Slices() }
 
 func (s *State) adopt(from, to *weir.Limit, now int64) *State {
-	if s.counts == nil || same(from, to) {
+	if s.slots == 0 || same(from, to) {
 		return s
 	}
 	other, width := new(State), from.Slice()
 	newest := floorDiv(min((s.newest+1)*width-1, max(now, s.newest*width)), to.Slice())
-	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest; i++ {
+	for i := s.oldest(); i <= s.newest; i++ {
 		if s.count(i) > 0 {
 			slice := newest - max(0, s.newest-1-i)*width/to.Slice()
 			other.advance(to, slice)
-			*other.at(slice) += s.count(i)
-			other.total += s.count(i)
+			other.add(slice, s.count(i))
 		}
 	}
-	if other.total > 0 {
+	if other.Used() {
 		other.advance(to, newest)
 	}
 	return other
 }
 
 // Used reports whether the slices have units: without, they are as if never used.
-func (s *State) Used() bool { return s.total > 0 }
+func (s *State) Used() bool { return s.sumOfAll() > 0 }
 
-// Bytes is about the memory of the counts.
-func (s *State) Bytes() int64 { return int64(len(s.counts)) * 8 }
+// Bytes is about the memory of the counts that the State does not have inside.
+func (s *State) Bytes() int64 {
+	if s.wide == nil {
+		return 0
+	}
+	return wideBytes(int64(s.slots))
+}
+
+func wideBytes(slots int64) int64 { return int64(unsafe.Sizeof(wide{})) + 8*slots }
+
+// Growth is by how many bytes a charge of n units makes the state of a known key larger.
+func (s *State) Growth(l *weir.Limit, n, now int64) int64 {
+	if s.wide != nil || s.slots == 0 || s.count(s.slice(l, now))+n <= math.MaxUint16 {
+		return 0
+	}
+	return wideBytes(int64(s.slots))
+}
 
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all units were refunded: then
 // the state is as if never used.
 func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	slice = floorDiv(now, l.Slice())
-	if s.total > 0 && slice < s.newest {
+	if s.Used() && slice < s.newest {
 		return s.newest, 0
 	}
 	return slice, inTicks(l, now-slice*l.Slice())
@@ -213,16 +257,15 @@ func inTicks(l *weir.Limit, us int64) int64 {
 
 // sum is the total of the slices that count when slice is the newest.
 func (s *State) sum(l *weir.Limit, slice int64) int64 {
-	total := s.total
-	for i := s.newest - int64(len(s.counts)) + 1; i <= s.newest && i < slice-l.Slices(); i++ {
+	total := s.sumOfAll()
+	for i := s.oldest(); i <= s.newest && i < slice-l.Slices(); i++ {
 		total -= s.count(i)
 	}
 	return total
 }
 
 // grantable is the first instant at which cost units fit, if no other request comes.
-func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
-	slice, elapsed := s.clock(l, now)
+func (s *State) grantable(l *weir.Limit, cost, slice, elapsed int64) int64 {
 	full := s.sum(l, slice) // the slices that count in full, and the one that fades
 	for {
 		oldest := s.count(slice - l.Slices())
@@ -236,22 +279,29 @@ func (s *State) grantable(l *weir.Limit, cost, now int64) int64 {
 
 // nextUsed is the first slice from i on that has a count; there is one.
 func (s *State) nextUsed(i int64) int64 {
-	i = max(i, s.newest-int64(len(s.counts))+1)
-	place := s.head - int(s.newest-i)
-	if place < 0 {
-		place += len(s.counts)
+	i = max(i, s.oldest())
+	place, skipped := s.place(i), int64(0)
+	if s.wide != nil {
+		skipped = empty(s.wide.counts, place)
+	} else {
+		skipped = empty(s.few[:s.slots], place)
 	}
-	for ; s.counts[place] == 0 && i < s.newest; i++ {
-		if place++; place == len(s.counts) {
+	return min(i+skipped, s.newest)
+}
+
+// empty is how many places of a ring have no count, from a place on.
+func empty[T uint16 | int64](counts []T, place int) (n int64) {
+	for ; counts[place] == 0 && n < int64(len(counts)); n++ {
+		if place++; place == len(counts) {
 			place = 0
 		}
 	}
-	return i
+	return n
 }
 
 // lastUsed is the newest slice with a count.
 func (s *State) lastUsed() (slice int64, ok bool) {
-	for i := s.newest; s.total > 0 && i > s.newest-int64(len(s.counts)); i-- {
+	for i := s.newest; s.Used() && i >= s.oldest(); i-- {
 		if s.count(i) > 0 {
 			return i, true
 		}
@@ -261,39 +311,90 @@ func (s *State) lastUsed() (slice int64, ok bool) {
 
 // advance makes slice the newest and drops the ones that no longer count.
 func (s *State) advance(l *weir.Limit, slice int64) {
-	if s.counts == nil {
-		s.counts = make([]int64, l.Slices()+1)
+	if s.slots == 0 {
+		s.open(l.Slices() + 1)
 	}
-	if s.total == 0 || slice-s.newest >= int64(len(s.counts)) { // idle for longer than all of it
-		clear(s.counts)
-		s.newest, s.total = slice, 0
+	if !s.Used() || slice-s.newest >= int64(s.slots) { // idle for longer than all of it
+		s.clear()
+		s.newest = slice
 		return
 	}
 	for s.newest < slice {
 		s.newest++
-		if s.head++; s.head == len(s.counts) {
+		if s.head++; s.head == s.slots {
 			s.head = 0
 		}
-		s.total -= *s.at(s.newest)
-		*s.at(s.newest) = 0
+		s.add(s.newest, -s.count(s.newest))
 	}
+}
+
+// open makes a State for so many counts.
+func (s *State) open(slots int64) {
+	if s.slots = uint8(slots); int(slots) > len(s.few) {
+		s.widen()
+	}
+}
+
+func (s *State) widen() {
+	s.wide = &wide{int64(s.total), make([]int64, s.slots)}
+	for i, n := range s.few[:min(int(s.slots), len(s.few))] {
+		s.wide.counts[i] = int64(n)
+	}
+}
+
+func (s *State) clear() {
+	if s.wide != nil {
+		s.wide.total = 0
+		clear(s.wide.counts)
+		return
+	}
+	s.total, s.few = 0, [len(s.few)]uint16{}
+}
+
+// oldest is the first slice that has a place.
+func (s *State) oldest() int64 { return s.newest - int64(s.slots) + 1 }
+
+// sumOfAll is the sum of the counts, whether or not they count still.
+func (s *State) sumOfAll() int64 {
+	if s.wide != nil {
+		return s.wide.total
+	}
+	return int64(s.total)
 }
 
 // count is that of slice i; 0 if it is not stored.
 func (s *State) count(i int64) int64 {
-	if i > s.newest || i <= s.newest-int64(len(s.counts)) {
+	if uint64(s.newest-i) >= uint64(s.slots) {
 		return 0
 	}
-	return *s.at(i)
+	if s.wide != nil {
+		return s.wide.counts[s.place(i)]
+	}
+	return int64(s.few[s.place(i)])
 }
 
-// at is the place of slice i, which must be stored.
-func (s *State) at(i int64) *int64 {
-	place := s.head - int(s.newest-i)
-	if place < 0 {
-		place += len(s.counts)
+// add changes the count of slice i, which must be stored.
+func (s *State) add(i, n int64) {
+	place := s.place(i)
+	if s.wide == nil {
+		if after := int64(s.few[place]) + n; after <= math.MaxUint16 {
+			s.few[place] = uint16(after)
+			s.total += uint32(n)
+			return
+		}
+		s.widen()
 	}
-	return &s.counts[place]
+	s.wide.counts[place] += n
+	s.wide.total += n
+}
+
+// place is where slice i is stored.
+func (s *State) place(i int64) int {
+	place := int(s.head) - int(s.newest-i)
+	if place < 0 {
+		place += int(s.slots)
+	}
+	return place
 }
 
 // floorDiv is a/b rounded down, for b > 0.

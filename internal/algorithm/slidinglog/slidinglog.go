@@ -3,6 +3,8 @@ package slidinglog
 
 import (
 	"math"
+	"slices"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
@@ -11,12 +13,19 @@ import (
 // Entry is the units charged at one instant.
 type Entry struct{ At, Units int64 }
 
-// State is the charges of the last window, oldest first. The zero State is empty.
+// State is the charges of the last window, oldest first. The zero State is empty. Few charges are inside: with
+// its limit and mutex a store's state fits a line of the cache.
 type State struct {
-	entries []Entry // a ring of len(entries) places
-	first   int     // the oldest
-	count   int     // how many
-	units   int64   // the sum of all entries, including expired ones
+	count int   // how many
+	ring  *ring // the charges, once there are more than few
+	few   [2]Entry
+}
+
+// ring is any number of charges.
+type ring struct {
+	entries []Entry
+	first   int   // the oldest
+	units   int64 // the sum of all entries, including expired ones
 }
 
 // Available is how many units the window that ends now has left, or −1 if it is exceeded.
@@ -56,17 +65,15 @@ func (s *State) ahead(l *weir.Limit, now int64) int64 {
 
 func (s *State) charge(n, now, used int64, dead int) {
 	s.drop(dead)
-	s.units = used
 	n = min(n, weir.MaxUnits-used)
-	if n <= 0 {
-		return
+	switch {
+	case n <= 0:
+	case s.count > 0 && s.newest().At == now:
+		s.add(s.count-1, n)
+	default:
+		s.push(now)
+		s.add(s.count-1, n)
 	}
-	s.units += n
-	if s.count > 0 && s.newest().At == now {
-		s.newest().Units += n
-		return
-	}
-	s.push(Entry{At: now, Units: n})
 }
 
 // Refund takes up to n units from the entry of takenAt. It drops only the entries that neither limit counts in a later
@@ -78,16 +85,13 @@ func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
 	if other.Period() > l.Period() {
 		l = other
 	}
-	used, dead := s.used(l, now)
+	_, dead := s.used(l, now)
 	s.drop(dead)
-	s.units = used
 	for i := s.count - 1; i >= 0 && s.at(i).At >= takenAt; i-- {
 		if s.at(i).At != takenAt {
 			continue
 		}
-		back := min(n, s.at(i).Units)
-		s.at(i).Units -= back
-		s.units -= back
+		s.add(i, -min(n, s.at(i).Units))
 		s.forgetEmpty()
 		return
 	}
@@ -96,11 +100,14 @@ func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
 // Decision describes the state for a next request of cost units.
 func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	used, dead := s.used(l, now)
-	summary := s.summary(l, cost, now, used, dead)
+	summary, ahead := s.summary(l, cost, used, dead), s.ahead(l, now)
+	summary.Newest -= ahead
+	summary.Frees -= ahead
 	return summary.Decision(l, cost, now)
 }
 
-// Take is one request of cost units: Available, Charge (if write is true) and Decision in one step.
+// Take is one request of cost units to a State that is not Ahead: Available, Charge (if write is true) and Decision in
+// one step.
 func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
 	used, dead := s.used(l, now)
 	granted = used+cost <= l.Capacity()
@@ -108,22 +115,21 @@ func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decisio
 		s.charge(cost, s.clock(now), used, dead)
 		used, dead = used+cost, 0
 	}
-	summary := s.summary(l, cost, now, used, dead)
+	summary := s.summary(l, cost, used, dead)
 	summary.Describe(l, cost, now, d)
 	return granted
 }
 
-func (s *State) summary(l *weir.Limit, cost, now, used int64, dead int) (summary Summary) {
+func (s *State) summary(l *weir.Limit, cost, used int64, dead int) (summary Summary) {
 	summary.Used = used
-	ahead := s.ahead(l, now)
 	if s.count > dead {
-		summary.Newest = s.newest().At - ahead
+		summary.Newest = s.newest().At
 	}
 	if cost <= l.Capacity() {
 		excess := used + cost - l.Capacity()
 		for i := dead; excess > 0; i++ {
 			excess -= s.at(i).Units
-			summary.Frees = s.at(i).At - ahead
+			summary.Frees = s.at(i).At
 		}
 	}
 	return summary
@@ -168,31 +174,49 @@ func (s *State) Entries() []Entry {
 
 // New is a state of the given charges, oldest first.
 func New(entries []Entry) *State {
-	s := &State{entries: append([]Entry(nil), entries...), count: len(entries)}
+	s := &State{count: len(entries)}
+	if len(entries) <= len(s.few) {
+		copy(s.few[:], entries)
+		return s
+	}
+	s.ring = &ring{entries: slices.Clone(entries)}
 	for _, e := range entries {
-		s.units += e.Units
+		s.ring.units += e.Units
 	}
 	return s
 }
 
-// Bytes is about the memory of the charges.
-func (s *State) Bytes() int64 { return bytes(len(s.entries)) }
+// Bytes is about the memory of the charges that the State does not have inside.
+func (s *State) Bytes() int64 {
+	if s.ring == nil {
+		return 0
+	}
+	return bytes(len(s.ring.entries))
+}
 
-func bytes(entries int) int64 { return int64(entries) * 16 }
+// bytes is the memory of a ring.
+func bytes(entries int) int64 {
+	return int64(unsafe.Sizeof(ring{})) + int64(entries)*int64(unsafe.Sizeof(Entry{}))
+}
 
 // Growth is by how many bytes the next charge makes the state larger.
 func (s *State) Growth(l *weir.Limit, now int64) int64 {
-	if s.count < len(s.entries) {
+	if s.count < s.places() {
 		return 0
 	}
-	if _, dead := s.used(l, now); dead > 0 || s.count > 0 && s.newest().At >= now {
+	if _, dead := s.used(l, now); dead > 0 || s.newest().At >= now {
 		return 0
 	}
-	return bytes(grown(s.count) - s.count)
+	return bytes(2*s.count) - s.Bytes()
 }
 
-// grown is how many places a state has once it grew.
-func grown(count int) int { return max(4, 2*count) }
+// places is how many charges have room.
+func (s *State) places() int {
+	if s.ring == nil {
+		return len(s.few)
+	}
+	return len(s.ring.entries)
+}
 
 // Used reports whether the log has units: without, it is as if never used.
 func (s *State) Used() bool { return s.count > 0 }
@@ -215,39 +239,72 @@ func (s *State) clock(now int64) int64 {
 
 // used is the units in the window that ends now; dead is how many entries lie before it.
 func (s *State) used(l *weir.Limit, now int64) (units int64, dead int) {
-	units = s.units
+	units = s.units()
 	for horizon := s.clock(now) - l.Period(); dead < s.count && s.at(dead).At <= horizon; dead++ {
 		units -= s.at(dead).Units
 	}
 	return units, dead
 }
 
-func (s *State) at(i int) *Entry {
-	i += s.first
-	if i >= len(s.entries) {
-		i -= len(s.entries)
+// units is the sum of all entries, including expired ones.
+func (s *State) units() (sum int64) {
+	if s.ring != nil {
+		return s.ring.units
 	}
-	return &s.entries[i]
+	for i := range s.count {
+		sum += s.few[i].Units
+	}
+	return sum
+}
+
+func (s *State) at(i int) *Entry {
+	if s.ring == nil {
+		return &s.few[i]
+	}
+	i += s.ring.first
+	if i >= len(s.ring.entries) {
+		i -= len(s.ring.entries)
+	}
+	return &s.ring.entries[i]
 }
 
 func (s *State) newest() *Entry { return s.at(s.count - 1) }
 
-func (s *State) drop(dead int) {
-	s.first += dead
-	if s.first >= len(s.entries) {
-		s.first -= len(s.entries)
+// add changes the units of an entry.
+func (s *State) add(i int, units int64) {
+	s.at(i).Units += units
+	if s.ring != nil {
+		s.ring.units += units
 	}
-	s.count -= dead
 }
 
-func (s *State) push(e Entry) {
-	if s.count == len(s.entries) {
-		entries := make([]Entry, grown(s.count))
-		copy(entries, s.Entries())
-		s.entries, s.first = entries, 0
+// drop forgets the oldest entries.
+func (s *State) drop(dead int) {
+	if s.ring == nil {
+		copy(s.few[:], s.few[dead:])
+		s.count -= dead
+		return
+	}
+	for range dead {
+		s.ring.units -= s.at(0).Units
+		s.count--
+		if s.ring.first++; s.ring.first == len(s.ring.entries) {
+			s.ring.first = 0
+		}
+	}
+}
+
+// push adds an entry without units.
+func (s *State) push(at int64) {
+	if s.count == s.places() {
+		grown := &ring{entries: make([]Entry, 2*s.count), units: s.units()}
+		for i := range s.count {
+			grown.entries[i] = *s.at(i)
+		}
+		s.ring = grown
 	}
 	s.count++
-	*s.newest() = e
+	*s.newest() = Entry{At: at}
 }
 
 // forgetEmpty drops entries without units at both ends, so that the newest and the oldest
