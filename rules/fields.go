@@ -242,6 +242,12 @@ var healthFields = mapping[Health]{"health", "leave it out", []field[Health]{
 		"100ms to 24h: how long it is left out at first; doubled each time until it answers", "`10s`"},
 	{"eject_max", text("duration", func(h *Health) *string { return &h.EjectMax }),
 		"the longest such time, up to 24h", "`5m`, or `eject`"},
+	{"path", text("check_path", func(h *Health) *string { return &h.Path }),
+		"path of [checks](#checks): each address is asked for it", "no checks"},
+	{"interval", text("duration", func(h *Health) *string { return &h.Interval }),
+		"100ms to 1h: between two checks of an address; one may take as long, and 10s at most", "`5s`"},
+	{"status", count(599, func(h *Health) *int { return &h.Status }),
+		"100 to 599: what a check must be answered with", "200 to 399"},
 }}
 
 var tlsFields = mapping[ServiceTLS]{"tls", "leave it out", []field[ServiceTLS]{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,15 @@ type Service struct {
 	Failures      int  // in a row that eject an address
 	Eject         time.Duration
 	EjectMax      time.Duration
+	Check         HealthCheck
 	TLS           ServiceTLS
+}
+
+// A HealthCheck is sent to each address.
+type HealthCheck struct {
+	Path     string // and query; "": there are no checks
+	Interval time.Duration
+	Status   int // of the answer; 0: 200 to 399
 }
 
 // An Address is one of a service.
@@ -92,8 +101,29 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, longestTime)
 	s.EjectMax = b.time(in("health.eject_max"), given.Health.EjectMax, max(5*time.Minute, s.Eject), s.Eject,
 		longestTime)
+	s.Check = b.healthCheck(in, &given.Health)
 	b.serviceTLS(in, s)
 	return s
+}
+
+// checkPath is the target of a check, in the characters of a path and a query (RFC 3986, sections 3.3 and 3.4).
+var checkPath = regexp.MustCompile("^/[!$%&'()*+,./0-9:;=?@A-Z_a-z~-]{0,999}$")
+
+func (b *builder) healthCheck(in func(string) place, given *Health) HealthCheck {
+	c := HealthCheck{Path: given.Path, Status: given.Status,
+		Interval: b.time(in("health.interval"), given.Interval, 5*time.Second, 100*time.Millisecond, time.Hour)}
+	_, err := url.Parse(c.Path)
+	if c.Path != "" && (err != nil || !checkPath.MatchString(c.Path) || strings.HasPrefix(c.Path, "//")) {
+		b.add(in("health.path"), "health.path is %.200q; allowed: a path, and perhaps a query, such as /healthz",
+			c.Path)
+	}
+	if c.Path == "" && (given.Interval != "" || given.Status != 0) {
+		b.add(in("health"), "health.interval and health.status are of checks; add their path, such as path: /healthz")
+	}
+	if c.Status != 0 {
+		c.Status = b.between(in("health.status"), c.Status, 100, 599)
+	}
+	return c
 }
 
 // safeRetries are the words of retry_safe.

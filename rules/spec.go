@@ -234,6 +234,9 @@ type Health struct {
 	Failures int    // in a row; 0: 5
 	Eject    string // for how long, at the first time; "": 10s
 	EjectMax string // the longest time, up to which it doubles; "": 5m
+	Path     string // of checks, such as /healthz; "": there are no checks
+	Interval string // of the checks of an address; "": 5s
+	Status   int    // that a check is answered with; 0: 200 to 399
 }
 
 // A ServiceTLS is the TLS to a service. Files are named by absolute paths.

@@ -103,6 +103,7 @@ func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 	}
 	return bounded(func() error {
 		v.closeOTLP(flush)
+		defer v.upstreams.Close()
 		return v.engine.Close()
 	}, most, signals)
 }
@@ -209,6 +210,7 @@ func (v *server) abandon() {
 	v.closeOTLP(0)
 	if v.engine != nil {
 		v.engine.Close()
+		v.upstreams.Close()
 	}
 }
 

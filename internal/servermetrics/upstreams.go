@@ -16,7 +16,7 @@ var (
 	serviceEjections = prometheus.NewDesc("weir_gateway_ejections_total",
 		"How often an address was left out after failures.", []string{"service", "address"}, nil)
 	serviceHealthy = prometheus.NewDesc("weir_gateway_address_healthy",
-		"Whether an address gets requests: 1 yes, 0 it is left out after failures.", []string{"service", "address"},
+		"Whether an address is well: 1 yes, 0 it is left out, or fails and there is no other.", []string{"service", "address"},
 		nil)
 	serviceInProgress = prometheus.NewDesc("weir_gateway_requests_in_progress",
 		"Requests in progress at an address.", []string{"service", "address"}, nil)
@@ -44,8 +44,9 @@ type Service struct {
 type Address struct {
 	URL        string           `json:"url"`
 	Weight     int              `json:"weight"`
-	Healthy    bool             `json:"healthy" doc:"false: it is left out after failures."`
+	Healthy    bool             `json:"healthy" doc:"false: it is left out, or fails and there is no other."`
 	EjectedFor float64          `json:"ejected_for,omitzero" doc:"Seconds until it gets requests again."`
+	CheckFails bool             `json:"check_fails,omitzero" doc:"Its health checks fail."`
 	Failures   int64            `json:"failures" doc:"In a row."`
 	Ejections  uint64           `json:"ejections"`
 	InProgress int64            `json:"in_progress" doc:"Requests."`

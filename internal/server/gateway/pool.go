@@ -16,6 +16,7 @@ type pool struct {
 	failures int64 // in a row that eject an address
 	eject    time.Duration
 	most     time.Duration // of one ejection
+	checked  bool
 
 	mu      sync.Mutex
 	members []member
@@ -27,7 +28,8 @@ type pool struct {
 type member struct {
 	*address
 	weight int64
-	turn   int64 // of the smooth round robin: the largest is next
+	turn   int64       // of the smooth round robin: the largest is next
+	down   atomic.Bool // its checks fail
 }
 
 // An address is that of a service as long as the service has it.
@@ -35,6 +37,7 @@ type address struct {
 	rules.Address
 	active    atomic.Int64 // requests in progress
 	failed    atomic.Int64 // in a row
+	left      atomic.Int64 // clients that left, in a row
 	ejections atomic.Int64 // in a row
 	until     atomic.Int64 // Unix time in ns of the end of the last ejection
 	ejected   atomic.Uint64
@@ -80,7 +83,8 @@ func (b *budget) retry(now time.Time) bool {
 }
 
 func newPool(spec *rules.Service) *pool {
-	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax}
+	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
+		checked: spec.Check.Path != ""}
 	for _, a := range spec.Addresses {
 		p.members = append(p.members, member{address: &address{Address: a}, weight: int64(a.Weight)})
 	}
@@ -90,22 +94,23 @@ func newPool(spec *rules.Service) *pool {
 // adopt takes over the addresses that an older pool has too.
 func (p *pool) adopt(old *pool) {
 	for i := range p.members {
-		for _, m := range old.members {
-			if m.URL == p.members[i].URL {
+		for j := range old.members {
+			if m := &old.members[j]; m.URL == p.members[i].URL {
 				p.members[i].address = m.address
+				p.members[i].down.Store(p.checked && m.down.Load())
 			}
 		}
 	}
 }
 
-// state is the state of an address for others.
-func (m *member) state(now time.Time) servermetrics.Address {
+// state is the state of an address for others. The last one is used though it fails.
+func (p *pool) state(m *member, now time.Time) servermetrics.Address {
 	a := servermetrics.Address{URL: m.URL.String(), Weight: int(m.weight), InProgress: m.active.Load(),
-		Failures: m.failed.Load(), Ejections: m.ejected.Load()}
+		Failures: m.failed.Load(), Ejections: m.ejected.Load(), CheckFails: m.down.Load()}
 	if left := time.Duration(m.until.Load() - now.UnixNano()); left > 0 {
 		a.EjectedFor = left.Seconds()
 	}
-	a.Healthy = a.EjectedFor == 0
+	a.Healthy = a.EjectedFor == 0 && !a.CheckFails && a.Failures < p.failures
 	for i := range m.attempts {
 		a.Attempts[i] = m.attempts[i].Load()
 	}
@@ -139,7 +144,7 @@ func (p *pool) candidates(now time.Time, tried uint64) (from uint64, healthy boo
 	all := ^uint64(0) >> (64 - len(p.members)) &^ tried
 	at := now.UnixNano()
 	for i := range p.members {
-		if p.members[i].until.Load() <= at {
+		if p.members[i].fit(at) {
 			from |= 1 << i
 		}
 	}
@@ -182,18 +187,33 @@ func (p *pool) leastRequests(from uint64) (best int) {
 	return best
 }
 
+// fit reports whether requests are sent to an address at a time.
+func (m *member) fit(at int64) bool { return m.until.Load() <= at && !m.down.Load() }
+
 func (m *member) load() int64 { return m.active.Load() + 1 }
 
 // answered records a response.
 func (m *member) answered(status int) {
 	m.attempts[min(max(status/100, 1), 5)].Add(1)
-	if m.failed.Load() != 0 {
-		m.failed.Store(0)
+	if m.failed.Load() != 0 || m.left.Load() != 0 || m.ejections.Load() != 0 {
+		m.well()
 	}
-	if m.ejections.Load() != 0 {
-		m.ejections.Store(0)
-		m.until.Store(0)
+}
+
+// well forgets failures.
+func (m *member) well() {
+	m.failed.Store(0)
+	m.left.Store(0)
+	m.ejections.Store(0)
+	m.until.Store(0)
+}
+
+// answers is the number of responses.
+func (a *address) answers() (n uint64) {
+	for i := 1; i <= 5; i++ {
+		n += a.attempts[i].Load()
 	}
+	return n
 }
 
 // failedNow records a failure, and reports for how long it ejects the address; 0: it does not. The last address that
@@ -218,7 +238,7 @@ func (p *pool) failedNow(m *member, now time.Time) (ejected time.Duration) {
 // another reports whether another address is not ejected.
 func (p *pool) another(m *member, at int64) bool {
 	for i := range p.members {
-		if o := &p.members[i]; o.address != m.address && o.until.Load() <= at {
+		if o := &p.members[i]; o.address != m.address && o.fit(at) {
 			return true
 		}
 	}

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -190,5 +192,46 @@ func TestHealthOutlivesReloads(t *testing.T) {
 	fresh.adopt(old)
 	if got := fresh.picks(2); got != "cc" {
 		t.Error(got)
+	}
+}
+
+// Clients that leave count in part, and only at an address that answers nobody.
+func TestClientsThatLeaveAHungAddress(t *testing.T) {
+	s := &service{spec: new(rules.Service), pool: poolOf(t, "addresses: [http://a, http://b], health: {failures: 2}")}
+	m, log := &s.pool.members[0], slog.New(slog.DiscardHandler)
+	leave := func(n int) {
+		for range n {
+			s.left(m, m.answers(), context.Canceled, log)
+		}
+	}
+	leave(3)
+	m.answered(200)
+	leave(3)
+	if m.failed.Load() != 1 || s.pool.picks(2) != "ab" {
+		t.Errorf("%d failures after three clients", m.failed.Load())
+	}
+	leave(1)
+	if got := s.pool.picks(2); got != "bb" {
+		t.Errorf("%s after four clients", got)
+	}
+	before := m.answers()
+	m.answered(200)
+	for range 9 {
+		s.left(m, before, context.Canceled, log)
+	}
+	if m.failed.Load() != 0 {
+		t.Error("a slow request counts, though the address answers")
+	}
+}
+
+// A gauge says that the only address fails, though it is used.
+func TestTheOnlyAddressIsNotHealthy(t *testing.T) {
+	p := poolOf(t, "addresses: [http://a], health: {failures: 2}")
+	m := &p.members[0]
+	for _, healthy := range []bool{true, false} {
+		p.failedNow(m, time.Now())
+		if p.state(m, time.Now()).Healthy != healthy || p.picks(1) != "a" {
+			t.Errorf("after %d failures: %+v", m.failed.Load(), p.state(m, time.Now()))
+		}
 	}
 }

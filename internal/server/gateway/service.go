@@ -24,8 +24,12 @@ type service struct {
 	spec      *rules.Service
 	transport *http.Transport
 	pool      *pool
+	checks    *checker
 	retries   *atomic.Uint64
 }
+
+// patience is how long a client waits at least that leaves because its request is not answered.
+const patience = 5 * time.Second
 
 // notConnected is an error before there was a connection, so that the request surely did not run.
 type notConnected struct{ error }
@@ -49,6 +53,7 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 				retries--
 			}
 		}
+		began, answers := time.Now(), m.answers()
 		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(s.pool.members), upstreamHost))
 		if err == nil {
 			m.answered(response.StatusCode)
@@ -57,7 +62,10 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 		}
 		m.active.Add(-1)
 		begun, unread := p.body.used()
-		if r.Context().Err() != nil || unread {
+		if cause := context.Cause(r.Context()); cause != nil || unread {
+			if !unread && cause != errTotal && time.Since(began) >= patience {
+				s.left(m, answers, err, log)
+			}
 			return nil, err // the client's fault, or timeout.total, which may be
 		}
 		s.failed(m, err, log)
@@ -110,12 +118,25 @@ func (u *upload) used() (begun, unread bool) {
 	return begun, err != nil && err != io.EOF
 }
 
+// left records that a client left before the head of the response. Two such are a failure, but none is if the address
+// answered another request meanwhile: then it is the request that is slow.
+func (s *service) left(m *member, answers uint64, err error, log *slog.Logger) {
+	if m.answers() == answers && m.left.Add(1)%2 == 0 {
+		s.eject(m, err, log)
+	}
+}
+
 func (s *service) failed(m *member, err error, log *slog.Logger) {
 	kind := servermetrics.AttemptFailed
 	if not := (*notConnected)(nil); errors.As(err, &not) {
 		kind = servermetrics.AttemptNotConnected
 	}
 	m.attempts[kind].Add(1)
+	s.eject(m, err, log)
+}
+
+// eject counts a failure of an address, which may be left out for it.
+func (s *service) eject(m *member, err error, log *slog.Logger) {
 	if ejected := s.pool.failedNow(m, time.Now()); ejected > 0 {
 		log.Warn("address of a service is left out: its requests fail", "service", s.spec.Name, "address",
 			m.URL.Host, "for", ejected, "failures", m.failed.Load(), "error", err)

@@ -545,3 +545,40 @@ func TestCallsOfGRPCAreRefusedAsSuch(t *testing.T) {
 		}
 	}
 }
+
+// Checks leave out an address that hangs or answers another status, before a request meets it, and use it again.
+func TestChecksFindAnAddressThatIsUnwell(t *testing.T) {
+	for name, unwell := range map[string]http.HandlerFunc{
+		"hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var broken atomic.Bool
+			broken.Store(true)
+			sick := front(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if broken.Load() {
+					unwell(w, r)
+				}
+			}))
+			well := front(t, http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) {}))
+			g := routed(t, fmt.Sprintf(`rules: []
+services: [{name: a, addresses: [%s, %s], health: {path: "/healthz?deep=1", interval: 100ms}}]
+routes: [{name: all, service: a}]`, sick.URL, well.URL), "")
+			t.Cleanup(g.Upstreams.Close)
+			state := func() servermetrics.Address { return g.Services()[0].Addresses[0] }
+			redistest.Await(t, "the address to be left out", func() bool { return state().CheckFails && !state().Healthy })
+			for range 4 {
+				response, err := http.Get(g.server.URL)
+				if err != nil || response.StatusCode != http.StatusOK {
+					t.Fatal(response, err)
+				}
+				response.Body.Close()
+			}
+			if n := state().Attempts[2] + state().Attempts[5]; n != 0 {
+				t.Errorf("%d requests were sent to it", n)
+			}
+			broken.Store(false)
+			redistest.Await(t, "the address to be used again", func() bool { return state().Healthy })
+		})
+	}
+}

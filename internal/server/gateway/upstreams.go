@@ -74,8 +74,12 @@ func (u *Upstreams) Prepare(set *rules.Set) (use func(), err error) {
 		u.now.Store(t)
 		for _, s := range before.services {
 			if t.service(s.spec.Name) != s {
+				s.checks.stop()
 				s.transport.CloseIdleConnections()
 			}
+		}
+		for _, s := range t.services {
+			s.checks.start()
 		}
 	}, nil
 }
@@ -116,7 +120,15 @@ func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error)
 		s.retries = old.retries
 		s.pool.adopt(old.pool)
 	}
+	s.checks = newChecker(s, u.log)
 	return s, nil
+}
+
+// Close ends the checks of addresses. Prepare and what it returned must have ended.
+func (u *Upstreams) Close() {
+	for _, s := range u.now.Load().services {
+		s.checks.stop()
+	}
 }
 
 // Services is the state of the services, for metrics and operators.
@@ -125,7 +137,7 @@ func (u *Upstreams) Services() (list []servermetrics.Service) {
 	for _, s := range u.now.Load().services {
 		one := servermetrics.Service{Name: s.spec.Name, Retries: s.retries.Load()}
 		for i := range s.pool.members {
-			one.Addresses = append(one.Addresses, s.pool.members[i].state(now))
+			one.Addresses = append(one.Addresses, s.pool.state(&s.pool.members[i], now))
 		}
 		list = append(list, one)
 	}
