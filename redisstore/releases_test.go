@@ -27,10 +27,10 @@ func held(key string) weir.Claim {
 
 // A recipient answers releases and notes when they came.
 type recipient struct {
-	answer func(n int) error // to the nth call
 	mu     sync.Mutex
-	calls  []time.Duration // since begun
-	most   int             // calls at one time
+	answer func(n int) error // to the nth call
+	calls  []time.Duration   // since begun
+	most   int               // calls at one time
 	under  int
 	begun  time.Time
 }
@@ -47,6 +47,13 @@ func (r *recipient) send(_ context.Context, claim weir.Claim) error {
 	defer r.mu.Unlock()
 	r.under--
 	return r.answer(n)
+}
+
+// from replaces the answer.
+func (r *recipient) from(answer func(n int) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
 }
 
 func (r *recipient) count() int {
@@ -80,7 +87,7 @@ func TestReleasesAreRepeatedUntilAnswered(t *testing.T) {
 			t.Errorf("%d calls of a Redis that did not answer for 10s", calls)
 		}
 		wantCounts(t, r, 200, 0, 0)
-		to.answer = func(n int) error { return []error{nil, weir.ErrLeaseGone}[n%2] }
+		to.from(func(n int) error { return []error{nil, weir.ErrLeaseGone}[n%2] })
 		time.Sleep(lastPause + 100*time.Millisecond)
 		wantCounts(t, r, 0, 200, 0)
 		if to.most > releasesAtOnce {
@@ -96,7 +103,7 @@ func TestReleasesAreRepeatedWhenRedisAnswers(t *testing.T) {
 		r.add(held("key"), false)
 		time.Sleep(10*time.Second + time.Millisecond)
 		before := to.count()
-		to.answer = func(int) error { return nil }
+		to.from(func(int) error { return nil })
 		for range 3 {
 			r.answered()
 		}
@@ -182,7 +189,7 @@ func TestCloseSendsReleases(t *testing.T) {
 					r.add(held(fmt.Sprint(i)), true)
 				}
 				time.Sleep(10 * time.Millisecond)
-				to.answer = func(int) error { return one.last }
+				to.from(func(int) error { return one.last })
 				r.close(time.Second)
 				wantCounts(t, r, 0, one.done, one.lost)
 				r.add(held("later"), true)

@@ -50,11 +50,6 @@ func oneClaim(spec weir.Spec) weir.Claim {
 
 // TestReplyOfAnotherShapeIsAnError: an array of 100,000 ones was a grant, one of five texts a refusal.
 func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
-	conn := &told{}
-	store, err := New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
 	replies := map[string][]redisconn.Value{
 		"nothing": {}, "one": ones(1), "100,000 ones": ones(100_000), "five texts": texts(5), "more than 2^53": {{Int: 1<<53 + 1}, {Int: 5}}, "a large number": {{Int: 1<<62 + 1}, {Int: 5}},
 	}
@@ -62,7 +57,11 @@ func TestReplyOfAnotherShapeIsAnError(t *testing.T) {
 		replies[fmt.Sprint(n, " ones")], replies[fmt.Sprint(n, " texts")] = ones(n), texts(n)
 	}
 	for name, reply := range replies {
-		conn.reply = reply
+		store, err := New(&told{reply: reply})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
 		for _, spec := range everyKind {
 			claims, decisions := []weir.Claim{oneClaim(spec)}, make([]weir.Decision, 1)
 			for _, times := range []int64{0, 1, 7} {
