@@ -33,15 +33,10 @@ type Service struct {
 	Failures      int  // in a row that eject an address
 	Eject         time.Duration
 	EjectMax      time.Duration
-	Check         HealthCheck
+	CheckPath     string // and query; "": there are no checks
+	CheckInterval time.Duration
+	CheckStatus   int // of the answer; 0: 200 to 399
 	TLS           ServiceTLS
-}
-
-// A HealthCheck is sent to each address.
-type HealthCheck struct {
-	Path     string // and query; "": there are no checks
-	Interval time.Duration
-	Status   int // of the answer; 0: 200 to 399
 }
 
 // An Address is one of a service.
@@ -101,7 +96,7 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, longestTime)
 	s.EjectMax = b.time(in("health.eject_max"), given.Health.EjectMax, max(5*time.Minute, s.Eject), s.Eject,
 		longestTime)
-	s.Check = b.healthCheck(in, &given.Health)
+	b.healthCheck(in, s, &given.Health)
 	b.serviceTLS(in, s)
 	return s
 }
@@ -109,21 +104,20 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 // checkPath is the target of a check, in the characters of a path and a query (RFC 3986, sections 3.3 and 3.4).
 var checkPath = regexp.MustCompile("^/[!$%&'()*+,./0-9:;=?@A-Z_a-z~-]{0,999}$")
 
-func (b *builder) healthCheck(in func(string) place, given *Health) HealthCheck {
-	c := HealthCheck{Path: given.Path, Status: given.Status,
-		Interval: b.time(in("health.interval"), given.Interval, 5*time.Second, 100*time.Millisecond, time.Hour)}
-	_, err := url.Parse(c.Path)
-	if c.Path != "" && (err != nil || !checkPath.MatchString(c.Path) || strings.HasPrefix(c.Path, "//")) {
+func (b *builder) healthCheck(in func(string) place, s *Service, given *Health) {
+	s.CheckInterval = b.time(in("health.interval"), given.Interval, 5*time.Second, 100*time.Millisecond, time.Hour)
+	s.CheckPath = given.Path
+	_, err := url.Parse(given.Path)
+	if given.Path != "" && (err != nil || !checkPath.MatchString(given.Path) || strings.HasPrefix(given.Path, "//")) {
 		b.add(in("health.path"), "health.path is %.200q; allowed: a path, and perhaps a query, such as /healthz",
-			c.Path)
+			given.Path)
 	}
-	if c.Path == "" && (given.Interval != "" || given.Status != 0) {
+	if given.Path == "" && (given.Interval != "" || given.Status != 0) {
 		b.add(in("health"), "health.interval and health.status are of checks; add their path, such as path: /healthz")
 	}
-	if c.Status != 0 {
-		c.Status = b.between(in("health.status"), c.Status, 100, 599)
+	if given.Status != 0 {
+		s.CheckStatus = b.between(in("health.status"), given.Status, 100, 599)
 	}
-	return c
 }
 
 // safeRetries are the words of retry_safe.

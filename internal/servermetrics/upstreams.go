@@ -16,8 +16,8 @@ var (
 	serviceEjections = prometheus.NewDesc("weir_gateway_ejections_total",
 		"How often an address was left out after failures.", []string{"service", "address"}, nil)
 	serviceHealthy = prometheus.NewDesc("weir_gateway_address_healthy",
-		"Whether an address is well: 1 yes, 0 it is left out, or fails and there is no other.", []string{"service", "address"},
-		nil)
+		"Whether an address is well: 1 yes, 0 it is left out, or fails and there is no other.",
+		[]string{"service", "address"}, nil)
 	serviceInProgress = prometheus.NewDesc("weir_gateway_requests_in_progress",
 		"Requests in progress at an address.", []string{"service", "address"}, nil)
 )

@@ -43,7 +43,9 @@ var forwardFields = map[string][]forwardField{
 		{"totalTimeout", "timeout.total", aText}, {"retries", "retries", aNumber},
 		{"retrySafe", "retry_safe", aWord},
 		{"failures", "health.failures", aNumber}, {"ejectTime", "health.eject", aText},
-		{"ejectTimeMax", "health.eject_max", aText}, {"tlsServerName", "tls.server_name", aText}},
+		{"ejectTimeMax", "health.eject_max", aText}, {"checkPath", "health.path", aText},
+		{"checkInterval", "health.interval", aText}, {"checkStatus", "health.status", aNumber},
+		{"tlsServerName", "tls.server_name", aText}},
 	routeType: {{"service", "service", aText}, {"host", "host", aList}, {"path", "path", aText},
 		{"method", "method", aList}, {"stripPrefix", "strip_prefix", aText}, {"addPrefix", "add_prefix", aText}},
 }

@@ -32,7 +32,7 @@ type checker struct {
 
 func newChecker(s *service, log *slog.Logger) *checker {
 	c := &checker{spec: s.spec, pool: s.pool, log: log}
-	if s.spec.Check.Path != "" {
+	if s.spec.CheckPath != "" {
 		c.transport = s.transport.Clone()
 		c.transport.MaxConnsPerHost = 0
 	}
@@ -60,7 +60,7 @@ func (c *checker) stop() {
 
 // run checks an address until the context ends.
 func (c *checker) run(ctx context.Context, m *member) {
-	every := c.spec.Check.Interval
+	every := c.spec.CheckInterval
 	failed := 0
 	for wait := rand.N(min(every, mostSpread)); pause.For(wait, ctx.Done()); {
 		err := c.check(ctx, m)
@@ -86,9 +86,9 @@ func (c *checker) run(ctx context.Context, m *member) {
 
 // check sends one check.
 func (c *checker) check(ctx context.Context, m *member) error {
-	ctx, cancel := context.WithTimeout(ctx, min(c.spec.Check.Interval, longestCheck))
+	ctx, cancel := context.WithTimeout(ctx, min(c.spec.CheckInterval, longestCheck))
 	defer cancel()
-	target, err := url.Parse(c.spec.Check.Path)
+	target, err := url.Parse(c.spec.CheckPath)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (c *checker) check(ctx context.Context, m *member) error {
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // the connection is kept if the answer is short
-	want := c.spec.Check.Status
+	want := c.spec.CheckStatus
 	if got := response.StatusCode; want != 0 && got != want || want == 0 && (got < 200 || got > 399) {
 		return fmt.Errorf("the status is %d", got)
 	}

@@ -84,7 +84,7 @@ func (b *budget) retry(now time.Time) bool {
 
 func newPool(spec *rules.Service) *pool {
 	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
-		checked: spec.Check.Path != ""}
+		checked: spec.CheckPath != ""}
 	for _, a := range spec.Addresses {
 		p.members = append(p.members, member{address: &address{Address: a}, weight: int64(a.Weight)})
 	}
