@@ -233,6 +233,9 @@ var timeoutFields = mapping[Timeout]{"timeout", "leave it out", []field[Timeout]
 		"1ms to 24h: from the end of the request to the header of the response", "none"},
 	{"total", text("duration", func(t *Timeout) *string { return &t.Total }),
 		"1ms to 24h: for the whole request with both bodies; not for a WebSocket that is open", "none"},
+	{"idle", text("duration", func(t *Timeout) *string { return &t.Idle }),
+		"10ms to 1h: how long a connection is kept without a request; keep it below that of the service, which else " +
+			"closes connections under requests (Node.js, Apache and Uvicorn 5s, Gunicorn 2s)", "`4s`"},
 }}
 
 var healthFields = mapping[Health]{"health", "leave it out", []field[Health]{

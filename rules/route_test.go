@@ -66,7 +66,7 @@ func TestServicesHaveDefaults(t *testing.T) {
 	want := "{Name:order Addresses:[{URL:{Scheme:http Opaque: User: Host:10.0.0.1:8080 Path: Fragment: RawQuery: " +
 		"RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:3} {URL:{Scheme:http Opaque: User: " +
 		"Host:10.0.0.2:8080 Path: Fragment: RawQuery: RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:1}] " +
-		"LeastRequests:false Host: Connect:5s Header:0s Total:0s Retries:1 RetrySafe:true Failures:5 Eject:10s EjectMax:5m0s " +
+		"LeastRequests:false Host: Connect:5s Header:0s Total:0s Idle:4s Retries:1 RetrySafe:true Failures:5 Eject:10s EjectMax:5m0s " +
 		"CheckPath: CheckInterval:5s CheckStatus:0 TLS:{CA: ServerName: Cert: Key: Verify:}}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

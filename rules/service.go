@@ -28,6 +28,7 @@ type Service struct {
 	Host          string    // "client" or "address"; "": by default
 	Connect       time.Duration
 	Header, Total time.Duration // 0: no bound
+	Idle          time.Duration
 	Retries       int
 	RetrySafe     bool // GET and HEAD whose connection broke are sent once more
 	Failures      int  // in a row that eject an address
@@ -86,6 +87,7 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	s.Connect = b.time(in("timeout.connect"), given.Timeout.Connect, 5*time.Second, time.Millisecond, time.Minute)
 	s.Header = b.time(in("timeout.header"), given.Timeout.Header, 0, time.Millisecond, longestTime)
 	s.Total = b.time(in("timeout.total"), given.Timeout.Total, 0, time.Millisecond, longestTime)
+	s.Idle = b.time(in("timeout.idle"), given.Timeout.Idle, 4*time.Second, 10*time.Millisecond, time.Hour)
 	if given.Retries != nil {
 		s.Retries = b.between(in("retries"), *given.Retries, 0, bounds.Retries)
 	}

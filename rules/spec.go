@@ -227,6 +227,7 @@ type Timeout struct {
 	Connect string // to open a connection, with TLS; "": 5s
 	Header  string // from the end of the request to the header of the response; "": no bound
 	Total   string // for all of it; "": no bound
+	Idle    string // that a connection is kept without a request; "": 4s
 }
 
 // A Health says when an address is left out of the balancing.

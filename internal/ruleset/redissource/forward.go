@@ -40,8 +40,8 @@ const (
 var forwardFields = map[string][]forwardField{
 	serviceType: {{"addresses", "addresses", aList}, {"balance", "balance", aWord}, {"host", "host", aWord},
 		{"connectTimeout", "timeout.connect", aText}, {"headerTimeout", "timeout.header", aText},
-		{"totalTimeout", "timeout.total", aText}, {"retries", "retries", aNumber},
-		{"retrySafe", "retry_safe", aWord},
+		{"totalTimeout", "timeout.total", aText}, {"idleTimeout", "timeout.idle", aText},
+		{"retries", "retries", aNumber}, {"retrySafe", "retry_safe", aWord},
 		{"failures", "health.failures", aNumber}, {"ejectTime", "health.eject", aText},
 		{"ejectTimeMax", "health.eject_max", aText}, {"checkPath", "health.path", aText},
 		{"checkInterval", "health.interval", aText}, {"checkStatus", "health.status", aNumber},

@@ -46,7 +46,7 @@ func TestServicesAndRoutesInHashes(t *testing.T) {
 	table := newTable(prefix, 20)
 	all := map[string]string{
 		"service:order": "addresses=http://a:1 weight 2,  http://b:1; balance=LEAST_REQUESTS; retries=2; failures=3; " +
-			"connectTimeout=1s; headerTimeout=2s; totalTimeout=3s; ejectTime=4s; ejectTimeMax=5s; " +
+			"connectTimeout=1s; headerTimeout=2s; totalTimeout=3s; idleTimeout=2s; ejectTime=4s; ejectTimeMax=5s; " +
 			"checkPath=/ok; checkInterval=6s; checkStatus=204; remark=x",
 		"route:pay":  "path=/api/pay; service=order; method=GET,POST; host=a.example, *.b.example; stripPrefix=/api; addPrefix=/v2",
 		"route:rest": "service=order",
@@ -61,7 +61,7 @@ func TestServicesAndRoutesInHashes(t *testing.T) {
 	}
 	n := table.contents()
 	if s := fmt.Sprintf("%+v %d", n.File.Services[0], *n.File.Services[0].Retries); !strings.Contains(s, "Balance:least_requests") ||
-		!strings.Contains(s, "{Connect:1s Header:2s Total:3s}") || !strings.Contains(s, "{Failures:3 Eject:4s EjectMax:5s Path:/ok Interval:6s Status:204}") ||
+		!strings.Contains(s, "{Connect:1s Header:2s Total:3s Idle:2s}") || !strings.Contains(s, "{Failures:3 Eject:4s EjectMax:5s Path:/ok Interval:6s Status:204}") ||
 		!strings.HasSuffix(s, " 2") || len(n.File.Rules) != 1 {
 		t.Error(s)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math/bits"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ type pool struct {
 	eject    time.Duration
 	most     time.Duration // of one ejection
 	checked  bool
+	known    records
 
 	mu      sync.Mutex
 	members []member
@@ -35,6 +37,7 @@ type member struct {
 // An address is that of a service as long as the service has it.
 type address struct {
 	rules.Address
+	host      string       // that is connected to: the URL's, or an address that its name has
 	active    atomic.Int64 // requests in progress
 	failed    atomic.Int64 // in a row
 	left      atomic.Int64 // clients that left, in a row
@@ -82,20 +85,20 @@ func (b *budget) retry(now time.Time) bool {
 	return true
 }
 
-func newPool(spec *rules.Service) *pool {
-	p := &pool{least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
+func newPool(spec *rules.Service, known records) *pool {
+	return &pool{members: membersOf(spec, known), known: known,
+		least: spec.LeastRequests, failures: int64(spec.Failures), eject: spec.Eject, most: spec.EjectMax,
 		checked: spec.CheckPath != ""}
-	for _, a := range spec.Addresses {
-		p.members = append(p.members, member{address: &address{Address: a}, weight: int64(a.Weight)})
-	}
-	return p
 }
 
-// adopt takes over the addresses that an older pool has too.
+// adopt takes over the budget of an older pool, and the addresses that it has too.
 func (p *pool) adopt(old *pool) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	p.budget = old.budget
 	for i := range p.members {
 		for j := range old.members {
-			if m := &old.members[j]; m.URL == p.members[i].URL {
+			if m := &old.members[j]; m.URL == p.members[i].URL && m.host == p.members[i].host {
 				p.members[i].address = m.address
 				p.members[i].down.Store(p.checked && m.down.Load())
 			}
@@ -103,9 +106,20 @@ func (p *pool) adopt(old *pool) {
 	}
 }
 
+// name is the host of the address that is connected to at a host and port.
+func (p *pool) name(address string) string {
+	for i := range p.members {
+		if p.members[i].host == address {
+			return p.members[i].URL.Hostname()
+		}
+	}
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
 // state is the state of an address for others. The last one is used though it fails.
 func (p *pool) state(m *member, now time.Time) servermetrics.Address {
-	a := servermetrics.Address{URL: m.URL.String(), Weight: int(m.weight), InProgress: m.active.Load(),
+	a := servermetrics.Address{URL: m.URL.Scheme + "://" + m.host, Weight: int(m.weight), InProgress: m.active.Load(),
 		Failures: m.failed.Load(), Ejections: m.ejected.Load(), CheckFails: m.down.Load()}
 	if left := time.Duration(m.until.Load() - now.UnixNano()); left > 0 {
 		a.EjectedFor = left.Seconds()

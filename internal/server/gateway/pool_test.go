@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +23,7 @@ func poolOf(t *testing.T, fields string) *pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newPool(set.Services()[0])
+	return newPool(set.Services()[0], nil)
 }
 
 // picks are the hosts of so many requests that end at once.
@@ -197,8 +201,9 @@ func TestHealthOutlivesReloads(t *testing.T) {
 
 // Clients that leave count in part, and only at an address that answers nobody.
 func TestClientsThatLeaveAHungAddress(t *testing.T) {
-	s := &service{spec: new(rules.Service), pool: poolOf(t, "addresses: [http://a, http://b], health: {failures: 2}")}
-	m, log := &s.pool.members[0], slog.New(slog.DiscardHandler)
+	s, p := &service{spec: new(rules.Service)}, poolOf(t, "addresses: [http://a, http://b], health: {failures: 2}")
+	s.pool.Store(p)
+	m, log := &p.members[0], slog.New(slog.DiscardHandler)
 	leave := func(n int) {
 		for range n {
 			s.left(m, m.answers(), context.Canceled, log)
@@ -207,11 +212,11 @@ func TestClientsThatLeaveAHungAddress(t *testing.T) {
 	leave(3)
 	m.answered(200)
 	leave(3)
-	if m.failed.Load() != 1 || s.pool.picks(2) != "ab" {
+	if m.failed.Load() != 1 || p.picks(2) != "ab" {
 		t.Errorf("%d failures after three clients", m.failed.Load())
 	}
 	leave(1)
-	if got := s.pool.picks(2); got != "bb" {
+	if got := p.picks(2); got != "bb" {
 		t.Errorf("%s after four clients", got)
 	}
 	before := m.answers()
@@ -234,4 +239,63 @@ func TestTheOnlyAddressIsNotHealthy(t *testing.T) {
 			t.Errorf("after %d failures: %+v", m.failed.Load(), p.state(m, time.Now()))
 		}
 	}
+}
+
+// Each record of a name is an address, and each keeps its health while the records change.
+func TestEachRecordIsAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := rules.Load("f", []byte(`rules: []
+services: [{name: s, addresses: [https://pods weight 2, "https://127.0.0.1:81"]}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &service{spec: set.Services()[0], transport: new(http.Transport)}
+		s.pool.Store(newPool(s.spec, nil))
+		w := newWatcher(s, slog.New(slog.DiscardHandler))
+		var answer atomic.Value
+		answer.Store("")
+		w.lookup = func(_ context.Context, _, name string) (list []netip.Addr, err error) {
+			for _, text := range strings.Fields(answer.Load().(string)) {
+				list = append(list, netip.MustParseAddr(text))
+			}
+			if list == nil {
+				return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+			}
+			return list, nil
+		}
+		w.start()
+		defer w.end()
+		for _, step := range []struct{ answer, want string }{
+			{"", "pods 127.0.0.1:81"},
+			{"10.0.0.2 ::1 10.0.0.1 10.0.0.2", "10.0.0.1:443 10.0.0.2:443 127.0.0.1:81"},
+			{"", "10.0.0.1:443 10.0.0.2:443 127.0.0.1:81"}, // it cannot be resolved: as known
+			{"10.0.0.2 10.0.0.3", "10.0.0.2:443 10.0.0.3:443 127.0.0.1:81"},
+			{"2001:db8::2", "[2001:db8::2]:443 127.0.0.1:81"},
+		} {
+			answer.Store(step.answer)
+			time.Sleep(2 * resolveEvery)
+			synctest.Wait()
+			var hosts []string
+			p := s.pool.Load()
+			for i := range p.members {
+				m := &p.members[i]
+				hosts = append(hosts, m.host)
+				if want := map[bool]int64{true: 1, false: 2}[m.host == "127.0.0.1:81"]; m.weight != want {
+					t.Errorf("%s has the weight %d", m.host, m.weight)
+				}
+				if m.host == "10.0.0.2:443" {
+					m.ejected.Add(1)
+				}
+			}
+			if got := strings.Join(hosts, " "); got != step.want {
+				t.Errorf("the name has %q: %s, want %s", step.answer, got, step.want)
+			}
+			if step.answer == "10.0.0.2 10.0.0.3" && p.members[0].ejected.Load() != 3 {
+				t.Error("an address that stays has lost its health")
+			}
+		}
+		if name := s.pool.Load().name("[2001:db8::2]:443"); name != "pods" {
+			t.Errorf("the certificate of %q is asked for", name)
+		}
+	})
 }

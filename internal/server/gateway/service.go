@@ -23,8 +23,8 @@ import (
 type service struct {
 	spec      *rules.Service
 	transport *http.Transport
-	pool      *pool
-	checks    *checker
+	pool      atomic.Pointer[pool]
+	watcher   *watcher
 	retries   *atomic.Uint64
 }
 
@@ -41,9 +41,9 @@ func (e *notConnected) Unwrap() error { return e.error }
 func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
 	var tried uint64
 	var last error
-	sent, retries := false, s.spec.Retries
+	sent, retries, pool := false, s.spec.Retries, s.pool.Load()
 	for attempt := 0; ; attempt++ {
-		m, bit, healthy := s.pool.pick(time.Now(), tried, !sent, retries > 0)
+		m, bit, healthy := pool.pick(time.Now(), tried, !sent, retries > 0)
 		if m == nil {
 			return nil, last
 		}
@@ -54,7 +54,7 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 			}
 		}
 		began, answers := time.Now(), m.answers()
-		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(s.pool.members), upstreamHost))
+		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(pool.members), upstreamHost))
 		if err == nil {
 			m.answered(response.StatusCode)
 			p.address = m.address
@@ -96,7 +96,7 @@ func (s *service) to(r *http.Request, m *member, again, upstreamHost bool) *http
 		r.Body = kept{r.Body}
 		r.URL = movedTo(*r.URL)
 	}
-	r.URL.Host = m.URL.Host
+	r.URL.Host = m.host
 	if s.spec.Host == "address" || s.spec.Host == "" && upstreamHost {
 		r.Host = m.URL.Host
 	}
@@ -137,17 +137,18 @@ func (s *service) failed(m *member, err error, log *slog.Logger) {
 
 // eject counts a failure of an address, which may be left out for it.
 func (s *service) eject(m *member, err error, log *slog.Logger) {
-	if ejected := s.pool.failedNow(m, time.Now()); ejected > 0 {
+	if ejected := s.pool.Load().failedNow(m, time.Now()); ejected > 0 {
 		log.Warn("address of a service is left out: its requests fail", "service", s.spec.Name, "address",
-			m.URL.Host, "for", ejected, "failures", m.failed.Load(), "error", err)
+			m.host, "for", ejected, "failures", m.failed.Load(), "error", err)
 	}
 }
 
 // newServiceTransport makes the connections of a service: those of NewTransport, with its timeouts and its TLS.
-func newServiceTransport(spec *rules.Service, log *slog.Logger) (*http.Transport, error) {
+func newServiceTransport(s *service, log *slog.Logger) (*http.Transport, error) {
+	spec := s.spec
 	t := NewTransport(&spec.Addresses[0].URL)
 	t.DialContext = connects(&net.Dialer{Timeout: spec.Connect, KeepAlive: 15 * time.Second})
-	t.ResponseHeaderTimeout = spec.Header
+	t.ResponseHeaderTimeout, t.IdleConnTimeout = spec.Header, spec.Idle
 	if spec.Addresses[0].URL.Scheme != "https" {
 		return t, nil
 	}
@@ -164,7 +165,7 @@ func newServiceTransport(spec *rules.Service, log *slog.Logger) (*http.Transport
 		}
 		own := config()
 		if own.ServerName == "" {
-			own.ServerName, _, _ = net.SplitHostPort(address)
+			own.ServerName = s.pool.Load().name(address)
 		}
 		secure := tls.Client(conn, own)
 		if err := secure.HandshakeContext(ctx); err != nil {

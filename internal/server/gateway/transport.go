@@ -17,7 +17,8 @@ import (
 //     slower response becomes a 504;
 //   - MaxConnsPerHost is 0, which is no limit. If it is set, requests wait for a free connection,
 //     also behind WebSockets, which keep theirs;
-//   - at most 512 idle connections are kept, for a minute each;
+//   - at most 512 idle connections are kept, for 4 seconds each: servers such as Node.js close them after 5, and a
+//     request that is then on its way fails;
 //   - bodies are neither compressed nor decompressed;
 //   - HTTP_PROXY is ignored: it concerns outgoing requests of the process, not forwarded ones.
 func NewTransport(upstream *url.URL) *http.Transport {
@@ -26,7 +27,7 @@ func NewTransport(upstream *url.URL) *http.Transport {
 		DialContext:            connects(dialer),
 		TLSHandshakeTimeout:    5 * time.Second,
 		MaxIdleConnsPerHost:    512,
-		IdleConnTimeout:        time.Minute,
+		IdleConnTimeout:        4 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 1 << 20,
 		DisableCompression:     true,

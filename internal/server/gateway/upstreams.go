@@ -74,12 +74,12 @@ func (u *Upstreams) Prepare(set *rules.Set) (use func(), err error) {
 		u.now.Store(t)
 		for _, s := range before.services {
 			if t.service(s.spec.Name) != s {
-				s.checks.stop()
+				s.watcher.end()
 				s.transport.CloseIdleConnections()
 			}
 		}
 		for _, s := range t.services {
-			s.checks.start()
+			s.watcher.start()
 		}
 	}, nil
 }
@@ -107,27 +107,34 @@ func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error)
 	if old != nil && reflect.DeepEqual(old.spec, spec) {
 		return old, nil
 	}
-	transport, err := newServiceTransport(spec, u.log)
+	s := &service{spec: spec, retries: new(atomic.Uint64)}
+	transport, err := newServiceTransport(s, u.log)
 	if err != nil {
 		return nil, err
 	}
+	s.transport = transport
+	var known records
+	if old != nil {
+		known = old.pool.Load().known
+	}
+	next := newPool(spec, known)
 	transport.MaxConnsPerHost = u.maxConns
 	if u.maxConns > 0 {
 		transport.MaxIdleConnsPerHost = min(transport.MaxIdleConnsPerHost, u.maxConns)
 	}
-	s := &service{spec: spec, transport: transport, pool: newPool(spec), retries: new(atomic.Uint64)}
 	if old != nil {
 		s.retries = old.retries
-		s.pool.adopt(old.pool)
+		next.adopt(old.pool.Load())
 	}
-	s.checks = newChecker(s, u.log)
+	s.pool.Store(next)
+	s.watcher = newWatcher(s, u.log)
 	return s, nil
 }
 
 // Close ends the checks of addresses. Prepare and what it returned must have ended.
 func (u *Upstreams) Close() {
 	for _, s := range u.now.Load().services {
-		s.checks.stop()
+		s.watcher.end()
 	}
 }
 
@@ -136,8 +143,9 @@ func (u *Upstreams) Services() (list []servermetrics.Service) {
 	now := time.Now()
 	for _, s := range u.now.Load().services {
 		one := servermetrics.Service{Name: s.spec.Name, Retries: s.retries.Load()}
-		for i := range s.pool.members {
-			one.Addresses = append(one.Addresses, s.pool.state(&s.pool.members[i], now))
+		p := s.pool.Load()
+		for i := range p.members {
+			one.Addresses = append(one.Addresses, p.state(&p.members[i], now))
 		}
 		list = append(list, one)
 	}
