@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -89,7 +91,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
-			findings = append(findings, disabledOf(name, set)...)
+			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			notes, err := result.add(ctx, f, name, file, set)
 			if err != nil {
@@ -156,6 +158,15 @@ func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 	}
 	for i := range r.Explained {
 		r.Explained[i].print(out)
+	}
+	return nil
+}
+
+// unreadable names the files of services that weir serve could not use.
+func unreadable(file string, set *rules.Set) []finding {
+	upstreams := gateway.NewUpstreams(0, slog.New(slog.DiscardHandler))
+	if _, err := upstreams.Prepare(set); err != nil {
+		return []finding{{Severity: "error", File: file, Message: err.Error(), text: file + ": " + err.Error()}}
 	}
 	return nil
 }
