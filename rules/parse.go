@@ -68,6 +68,11 @@ func (r *report) readable(text []byte) bool {
 			r.put(mark{i + 1, 1}, at(-1, "file"), "this line is not UTF-8; save the file as UTF-8")
 			return false
 		}
+		if c := strings.IndexFunc(r.lines[i], forbidden); c >= 0 {
+			r.put(mark{i + 1, utf8.RuneCountInString(line[:c]) + 1}, at(-1, "file"),
+				"this line has the control character %U, which YAML does not allow; remove it", line[c])
+			return false
+		}
 	}
 	return true
 }
@@ -146,11 +151,35 @@ func (r *report) syntax(err error) {
 	if m.line == 0 || begin.line > 0 && strings.Contains(load.Message, "end of stream") {
 		m = mark{max(1, begin.line), max(1, begin.column)}
 	}
+	if r.fullWidth(m.line) {
+		return
+	}
 	message := load.Message
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
 	r.put(m, at(-1, "file"), "not YAML: %s%s", message, hint(load.ContextMsg, load.Message))
+}
+
+// forbidden reports control characters that YAML 1.2 does not allow (5.1) and that one byte has.
+func forbidden(c rune) bool { return c < ' ' && c != '\t' && c != '\r' || c == 0x7f }
+
+// wide are a colon and a comma of a Chinese keyboard where YAML wants its own.
+var wide = regexp.MustCompile(`[a-z_](：)|[\w"'\]})](，)\s*[a-z_]+\s*[:：]`)
+
+// fullWidth reports a full-width colon or comma at or above the line of an error, where it is the cause.
+func (r *report) fullWidth(line int) bool {
+	for i := min(line, len(r.lines)) - 1; i >= max(0, line-3); i-- {
+		found := wide.FindStringSubmatchIndex(r.lines[i])
+		if found == nil {
+			continue
+		}
+		from := max(found[2], found[4])
+		r.put(mark{i + 1, utf8.RuneCountInString(r.lines[i][:from]) + 1}, at(-1, "file"),
+			"not YAML: a full-width %s; write an ASCII colon or comma, and a blank after it", r.lines[i][from:from+3])
+		return true
+	}
+	return false
 }
 
 // hint is the usual cause of an error of YAML.
