@@ -90,6 +90,9 @@ func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) err
 		v.attributes = r.Attributes
 	}
 	r = v.locate(g, set, r)
+	if places := set.Endpoints(); places != nil {
+		places.Expire(g.now())
+	}
 	done, err := v.prepare(set, r, ask)
 	if !done {
 		v.follow(r, ask)

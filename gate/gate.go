@@ -138,6 +138,7 @@ func (g *Gate) Swap(set *rules.Set) error {
 		before = *p
 	}
 	after := tallies(set, before, g.now())
+	adoptEndpoints(set, g.set.Load())
 	g.tallies.Store(&after) // before the rules, so that their first decisions are counted
 	g.set.Store(set)
 	return nil
@@ -200,6 +201,7 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 	if err != nil {
 		v.fail(err)
 	}
+	g.meet(v)
 	if began != 0 {
 		v.Took = time.Since(g.start) - began
 	}

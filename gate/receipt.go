@@ -23,11 +23,13 @@ type Charged struct {
 	Fixed bool // Settle skips it: the rule's cost is fixed
 	Local bool // the local store charged it
 
-	void bool // settling gives all its units back
+	path string // as in Verdict
+	void bool   // settling gives all its units back
 }
 
 // Receipt lists the charges, shadow rules included; nil if there are none.
 func (v *Verdict) Receipt() (list Receipt) {
+	path := strings.Clone(v.path)
 	for i := range v.Len() {
 		c := v.At(i)
 		if !c.Decided || c.Granted == 0 || c.Ban || c.Claim.Lease == "" && heldBy(c.Claim.Limit) {
@@ -38,7 +40,7 @@ func (v *Verdict) Receipt() (list Receipt) {
 		claim.Cost *= c.Granted
 		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,
-			Fixed: c.Rule != nil && c.Rule.FixedCost()})
+			Fixed: c.Rule != nil && c.Rule.FixedCost(), path: path})
 	}
 	return list
 }

@@ -77,6 +77,7 @@ type Verdict struct {
 	full        bool   // a rule has charge: full
 	others      bool   // another request of DecideTogether is why it does not pass
 	keys        []byte // what claims' keys are made of
+	path        string // of the request, if a rule counts it by its path: see rules.Rule.ByPath
 	lease       string // under which concurrency limits are held
 	gate        *Gate
 	located     *rules.Request // the request, completed; nil: never needed
@@ -335,6 +336,9 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 			return wouldDeny, nil
 		}
 		return withoutKey, nil
+	}
+	if rule.ByPath() && r.Route == "" {
+		v.path = r.Path
 	}
 	own := plain[len(v.keys):] // without the prefix of shadow rules
 	v.keys = plain

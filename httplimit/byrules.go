@@ -228,7 +228,7 @@ func (d *byRules) followUp(v *gate.Verdict) *followUp {
 		if c.Rule.Settle() != "" {
 			settles, measured = true, measured || c.Rule.Settle() == inBytes
 		}
-		counted = counted || c.Rule.HasCountIf() && c.Granted > 0
+		counted = counted || (c.Rule.HasCountIf() || c.Rule.ByPath()) && c.Granted > 0
 	}
 	if !settles && !counted && !v.Holds() {
 		return nil

@@ -166,6 +166,8 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
+	rule.byPath = slices.ContainsFunc(rule.components, tellsPathsApart) || rule.candidate != nil &&
+		rule.candidate.keyed != nil && slices.ContainsFunc(rule.candidate.keyed.components, tellsPathsApart)
 	rule.message, rule.level = cmp.Or(b.message(i, s.Message), b.fileMessage), levelOf(rule.components, &s.Match)
 	b.windowed(i, rule)
 	rule.reads = b.reads(rule)
@@ -458,6 +460,9 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 			b.add(p, "key %.80q occurs twice", text)
 		}
 		c.inForm(b.set)
+		if c.source == sourceEndpoint {
+			c.endpoints = b.set.tellApart()
+		}
 		list = append(list, c)
 	}
 	if len(given) == 1 && len(list) == 1 && list[0].source != sourcePath {
@@ -465,6 +470,8 @@ func (b *builder) key(p place, given []string, path string) (list []component) {
 	}
 	return list
 }
+
+func tellsPathsApart(c component) bool { return c.endpoints != nil }
 
 var hostName = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 

@@ -4,10 +4,31 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
+
+// TestListsReadThePathItself: a deny list means its path, however many others were met.
+func TestListsReadThePathItself(t *testing.T) {
+	file, err := rules.Parse("rules.yaml", []byte(`
+deny: {endpoint: [/internal]}
+rules: [{name: a, key: [endpoint], limit: 5/1m}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range bounds.Endpoints {
+		set.Endpoints().Request(fmt.Sprint("/scan/", i), time.UnixMicro(1))
+	}
+	if got := set.Listed(&rules.Request{Path: "/internal"}); got != rules.Denied {
+		t.Errorf("the path is %v", got)
+	}
+}
 
 // TestEndpointsAreCountedByThemselves: by the route, or where no router chose one by the path, of
 // which only so many are told apart.
@@ -25,6 +46,7 @@ func TestEndpointsAreCountedByThemselves(t *testing.T) {
 		if !ok {
 			t.Fatalf("%+v has no key", r)
 		}
+		set.Endpoints().Request(r.Path, time.UnixMicro(1))
 		return string(key)
 	}
 	for request, want := range map[*rules.Request]string{

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/endpoints"
 	"github.com/weirproject/weir/internal/netaddr"
 )
 
@@ -80,7 +81,7 @@ type component struct {
 	lower    bool
 	first    bool // the first of several values counts
 
-	endpoints *endpoints // sourceEndpoint
+	endpoints *endpoints.Table // sourceEndpoint of a key; nil: the path as it is
 }
 
 // parseComponent reads "client.ip v4/24 v6/56" or "header.X-User trim lower". complaint says why it is
@@ -103,9 +104,6 @@ func parseSource(word, path string) (c component, complaint string) {
 	c = component{v4: defaultV4, v6: defaultV6, label: word + "="}
 	if kind, ok := alone[word]; ok {
 		c.source = kind
-		if kind == sourceEndpoint {
-			c.endpoints = new(endpoints)
-		}
 		return c, ""
 	}
 	kind, name, dotted := strings.Cut(word, ".")
@@ -305,8 +303,10 @@ func (c *component) value(r *Request) string {
 		return c.name
 	case c.source == sourceEndpoint && r.Route != "":
 		return r.Route
+	case c.source == sourceEndpoint && c.endpoints == nil:
+		return r.Path
 	case c.source == sourceEndpoint:
-		return c.endpoints.of(r.Path)
+		return c.endpoints.Of(r.Path)
 	}
 	return r.attribute(c.source, c.name)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/endpoints"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
@@ -26,6 +27,7 @@ type Rule struct {
 	cost          cost
 	countIf       *countIf // nil: every request counts
 	full          bool     // see ChargeFull
+	byPath        bool     // see ByPath
 	described     bool     // its match or key names a descriptor
 	schedule      []window
 	lists         lists
@@ -62,6 +64,10 @@ func (r *Rule) Enabled() bool { return !r.disabled }
 // Index is the rule's place in its file, from 0.
 func (r *Rule) Index() int { return r.index }
 
+// ByPath reports whether the rule's key, or that of its candidate, has the component endpoint, so that requests without
+// a route are counted by their paths: see Set.Endpoints.
+func (r *Rule) ByPath() bool { return r.byPath }
+
 // Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. Do not change
 // the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
@@ -89,11 +95,12 @@ type Set struct {
 	services []*Service
 	routing  routing
 
-	grouped  bool // some rules are in groups
-	filtered bool // some rules have filters
-	geo      geo  // what enabled rules and the lists need
-	claims   int  // upper bound for any request
-	work     int  // likewise of regular expressions, in steps times bytes
+	grouped  bool             // some rules are in groups
+	filtered bool             // some rules have filters
+	places   *endpoints.Table // of the component endpoint in keys; nil: no key has it
+	geo      geo              // what enabled rules and the lists need
+	claims   int              // upper bound for any request
+	work     int              // likewise of regular expressions, in steps times bytes
 
 	store, header string
 	nodes         int
@@ -121,6 +128,16 @@ func (s *Set) ClientHeader() string { return s.header }
 // PathForm is the form that paths of requests must have before they are matched; the patterns of the rules
 // have it.
 func (s *Set) PathForm() pathform.Form { return s.form }
+
+// Endpoints has the paths that keys with the component endpoint tell apart; nil if no key has it. A gate keeps it.
+func (s *Set) Endpoints() *endpoints.Table { return s.places }
+
+func (s *Set) tellApart() *endpoints.Table {
+	if s.places == nil {
+		s.places = new(endpoints.Table)
+	}
+	return s.places
+}
 
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }

@@ -100,7 +100,7 @@ func newLane(set *rules.Set, spread Spread, c *Config) (*lane, error) {
 	l.gate, err = gate.New(l.store, set, gate.WithLocal(l.store), gate.WithGeo(c.Geo),
 		gate.WithClock(func() time.Time { return time.UnixMicro(l.now) }))
 	for _, rule := range set.Rules() {
-		l.holding[rule.Index()] = rule.HasCountIf() || rule.Settle() == inBytes || isHeld(rule)
+		l.holding[rule.Index()] = rule.HasCountIf() || rule.ByPath() || rule.Settle() == inBytes || isHeld(rule)
 		l.leases = l.leases || isHeld(rule)
 	}
 	return l, err

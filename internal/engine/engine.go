@@ -193,6 +193,7 @@ func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	}
 	e.Metrics.Sources(e.sources)
 	e.Metrics.Degraded(e.degraded)
+	e.exportPaths()
 	if p := e.primary; p.text != nil {
 		e.lint(p.name, p.text)
 		p.text = nil
@@ -209,7 +210,7 @@ func (e *Engine) run() {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.ended.Go(func() { e.manager.Run(ctx) })
 	e.Metrics.Probe(e.probe(ctx), e.Store == Memory)
-	e.ended.Go(func() { e.lookForStuck(ctx) })
+	e.ended.Go(func() { e.lookForTrouble(ctx) })
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the

@@ -37,8 +37,11 @@ const (
 	maxDetail   = 300
 )
 
-// degraded lists the failures of the sources, for /readyz.
+// degraded lists the failures of the sources, and that paths are counted together, for /readyz.
 func (e *Engine) degraded() (list []string) {
+	if why := e.pathsFull(); why != "" {
+		list = append(list, why)
+	}
 	for _, y := range e.manager.Status().Layers {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {

@@ -28,16 +28,18 @@ func (e *Engine) probe(ctx context.Context) func() error {
 	}
 }
 
-// lookForStuck logs when a call of an embedded store does not return.
-func (e *Engine) lookForStuck(ctx context.Context) {
+// lookForTrouble logs when a call of an embedded store does not return, and when paths are counted together.
+func (e *Engine) lookForTrouble(ctx context.Context) {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
+	var paths time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-second.C:
 		}
+		paths = e.lookForFullPaths(paths)
 		switch stuck, changed := e.Metrics.LookForStuck(); {
 		case stuck && changed:
 			e.Log.Error("a call of the store in memory does not return: /livez and /readyz answer 503 until it does, " +
