@@ -101,13 +101,13 @@ without = $$(go list ./... | grep -vxF "$$(go list $(1))")
 tests = PACKAGES="$(1)" "$(CURDIR)/.ci/again" go test -vet=off $(2)
 
 # plain runs all tests without the race detector, under which allocations cannot be counted. What a layer breaks of a
-# store, it breaks in a few of the draws; redisstore passes the suite thrice.
+# store, it breaks in a few of the draws, which are others each time; redisstore passes the suite thrice.
 EACH_LAYER = ./internal/layers/...
-STORES = ./redisstore ./layers $(EACH_LAYER)
+STORES = ./redisstore ./layers $(EACH_LAYER) ./observe
 plain:
 	@echo "==> tests"
 	@$(call tests,$(SLOW) $(call without,$(SLOW) $(STORES)),-p 3)
-	@RAPID_CHECKS=30 $(call tests,$(STORES),-p 3)
+	@RAPID_CHECKS=15 $(call tests,$(STORES),-p 3)
 
 # cover says how much of the code the tests reach. It is no part of the proof, because each package would be compiled
 # once more for it. What is there for tests only does not count.
@@ -141,8 +141,8 @@ race:
 		echo "==> tests of $$dir" && (cd $$dir && $(call tests,./...)) || exit 1; \
 	done
 	@echo "==> tests, race detector"
-	@RAPID_CHECKS=20 $(call racing,$(EACH_LAYER),TestStoreOnRedis)
-	@RAPID_CHECKS=20 $(call racing,$(FEWER_DRAWS))
+	@RAPID_CHECKS=10 $(call racing,$(EACH_LAYER),TestStoreOnRedis)
+	@RAPID_CHECKS=10 $(call racing,$(FEWER_DRAWS))
 	@$(call racing,$(SLOW) $(call without,$(SLOW) $(FEWER_DRAWS) $(EACH_LAYER) $(SUPPORT) $(UNSHARED)))
 
 run:
