@@ -28,21 +28,20 @@ var idRoom = sync.Pool{New: func() any { return new([16 + 22]byte) }}
 // A Reservation is units that were charged by an estimate, until Settle corrects them to the
 // actual cost or Cancel gives them back. It is safe for concurrent use.
 type Reservation struct {
-	store  Store
-	answer Answer
-	each   bool  // made by ReserveEach
-	held   *held // nil: the limiter has no concurrency limit
+	limiter *Limiter
+	answer  Answer
+	held    *Lease // nil: the limiter has no concurrency limit
 
 	mu       sync.Mutex
-	units    []reserved  // one a limit
-	one      [1]reserved // in itself, so that it need not be allocated
-	released bool        // or told that the leases are gone, which is lost
-	tried    bool        // to release, without an answer
-	lost     error
+	one      [1]Claim   // the charge under the only limit; Cost is the sum so far. Else room for a lease
+	more     []reserved // or those under several limits
+	each     bool       // made by ReserveEach
+	released bool       // or told that the leases are gone, which is held.lost
+	tried    bool       // to release, without an answer
 	done     bool
 }
 
-// reserved is the charge under one limit; Cost is the sum so far.
+// reserved is the charge under one of several limits; Cost is the sum so far.
 type reserved struct {
 	Claim
 	at Instant // the store's time of the charge
@@ -70,11 +69,14 @@ func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*
 
 // reserve charges one key, or one for each limit.
 func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Reservation, error) {
+	if len(l.limits) == 1 && !l.holds() {
+		return l.reserveOne(ctx, keys[0], cost[0])
+	}
 	c, lease := l.call("", costs{0}), ""
 	defer l.done(c)
-	var sent time.Time
+	var sent time.Duration
 	if l.holds() {
-		lease, sent = NewLeaseID(), time.Now()
+		lease, sent = NewLeaseID(), l.sinceStart()
 	}
 	c.fill(keys[0], cost, lease)
 	c.spread(keys)
@@ -90,25 +92,47 @@ func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Res
 	return l.reservation(c, cost, sent), nil
 }
 
+// reserveOne is reserve under one limit that takes no lease: its answer says all.
+func (l *Limiter) reserveOne(ctx context.Context, key string, cost int64) (*Reservation, error) {
+	answer, err := l.decide(ctx, key, cost)
+	switch {
+	case err != nil:
+		return nil, err
+	case !answer.Allowed:
+		return nil, &RefusedError{Answer: answer}
+	}
+	r := &Reservation{limiter: l, answer: answer}
+	r.one[0] = Claim{Key: key, Limit: l.limits[0], Cost: cost, Delay: l.limits[0].due(answer.Delay)}
+	return r, nil
+}
+
+// due is the Delay by which a grant is refunded. One without a delay still has its turn in the microsecond of the
+// decision.
+func (l *Limit) due(delay time.Duration) time.Duration {
+	if l.lends() {
+		return max(delay, time.Microsecond)
+	}
+	return delay
+}
+
 // reservation is that of a call which was granted, charged with these costs. sent is before the call took leases.
-func (l *Limiter) reservation(c *call, cost costs, sent time.Time) *Reservation {
+func (l *Limiter) reservation(c *call, cost costs, sent time.Duration) *Reservation {
 	r := l.newReservation()
-	if r.store, r.units = l.store, r.one[:]; len(c.claims) > 1 {
-		r.units = make([]reserved, len(c.claims))
+	if r.limiter = l; len(c.claims) > 1 {
+		r.more = make([]reserved, len(c.claims))
 	}
 	for i := range c.decisions {
-		u, d := &r.units[i], &c.decisions[i]
-		u.Claim, u.at = c.claims[i], d.At
-		u.Cost, u.Delay = cost.of(i), d.Delay
-		if u.Limit.lends() {
-			// A grant without a delay still has its turn in the microsecond of the decision.
-			u.Delay = max(d.Delay, time.Microsecond)
+		u, d := r.claim(i), &c.decisions[i]
+		*u = c.claims[i]
+		u.Cost, u.Delay = cost.of(i), u.Limit.due(d.Delay)
+		if r.more != nil {
+			r.more[i].at = d.At
 		}
 	}
 	c.answer(&r.answer)
 	r.answer.Allowed = true
 	if r.held != nil {
-		r.held.begin(l, r, sent)
+		r.held.begin(r, sent)
 	}
 	return r
 }
@@ -125,8 +149,19 @@ func (l *Limiter) newReservation() *Reservation {
 // leased is a reservation with leases: one piece of memory.
 type leased struct {
 	Reservation
-	own held
+	own Lease
 }
+
+// claim is the charge under limit i.
+func (r *Reservation) claim(i int) *Claim {
+	if r.more == nil {
+		return &r.one[i]
+	}
+	return &r.more[i].Claim
+}
+
+// limits is the number of limits.
+func (r *Reservation) limits() int { return max(1, len(r.more)) }
 
 // Answer is the store's answer when the units were reserved. Sleep its Delay before you use
 // them; [Limiter.Wait] does.
@@ -145,7 +180,7 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // actual is the cost for each limit of the reservation. One that ReserveEach made is settled
 // by SettleEach, unless actual is 0.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
-	if n := len(r.units); r.each && actual != 0 && n > 1 {
+	if n := r.limits(); r.each && actual != 0 && n > 1 {
 		return invalid("actual", actual,
 			"0, or SettleEach with a cost for each of the "+strconv.Itoa(n)+" limits, as they were reserved")
 	}
@@ -155,8 +190,8 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 // SettleEach is Settle with the actual cost of each limit, in the order of the limits.
 // Of a concurrency limit it is ignored: a lease ends as a whole.
 func (r *Reservation) SettleEach(ctx context.Context, actual ...int64) error {
-	if len(actual) != len(r.units) {
-		return invalid("actual", len(actual), strconv.Itoa(len(r.units))+" costs, one for each limit")
+	if len(actual) != r.limits() {
+		return invalid("actual", len(actual), strconv.Itoa(r.limits())+" costs, one for each limit")
 	}
 	return r.settleOnce(ctx, actual)
 }
@@ -184,10 +219,13 @@ func (r *Reservation) settleOnce(ctx context.Context, actual costs) error {
 
 // release releases the leases once. After a call without an answer they may be gone because it was executed.
 func (r *Reservation) release(ctx context.Context) error {
-	if r.released {
-		return r.lost
+	switch {
+	case r.held == nil:
+		return nil
+	case r.released:
+		return r.held.lost
 	}
-	err := r.refund(ctx, r.leases())
+	err := r.refundLeases(ctx)
 	gone := errors.Is(err, ErrLeaseGone)
 	if r.released = err == nil || gone; !r.released {
 		r.tried = true
@@ -195,18 +233,21 @@ func (r *Reservation) release(ctx context.Context) error {
 	}
 	r.held.freed()
 	if gone && !r.tried {
-		r.lost = err
+		r.held.lost = err
 	}
-	return r.lost
+	return r.held.lost
 }
 
 // settle notes each step that succeeded, so that a repeat after an error does not repeat it.
 func (r *Reservation) settle(ctx context.Context, actual costs) error {
+	if r.more == nil {
+		return r.settleOne(ctx, &r.one[0], actual[0])
+	}
 	var few [2]reserved
 	more, less := r.differences(actual, few[:0:1], few[1:1])
 	if len(more) > 0 {
 		claims := claimsOf(more)
-		err := r.store.Charge(ctx, *claims, nil)
+		err := r.limiter.store.Charge(ctx, *claims, nil)
 		forget(claims)
 		if err != nil {
 			return err
@@ -220,10 +261,29 @@ func (r *Reservation) settle(ctx context.Context, actual costs) error {
 	return nil
 }
 
+// settleOne is settle under one limit. The claim is the argument, as it need not be copied.
+func (r *Reservation) settleOne(ctx context.Context, u *Claim, actual int64) (err error) {
+	charged := u.Cost
+	if u.Limit.algorithm == AlgorithmConcurrency || actual == charged {
+		return nil
+	}
+	if u.Cost = actual - charged; u.Cost > 0 {
+		u.Settle = charged > 0 // or there is no charge that was to be corrected
+		err = r.limiter.store.Charge(ctx, r.one[:], nil)
+	} else {
+		u.Cost = -u.Cost
+		err = r.limiter.store.Refund(ctx, r.one[:], r.answer.At, nil)
+	}
+	if u.Cost = actual; err != nil {
+		u.Cost = charged
+	}
+	return err
+}
+
 // note sets the costs charged so far, except of leases.
 func (r *Reservation) note(cost func(i int, charged int64) int64) {
-	for i := range r.units {
-		if u := &r.units[i]; u.Limit.algorithm != AlgorithmConcurrency {
+	for i := range r.more {
+		if u := &r.more[i]; u.Limit.algorithm != AlgorithmConcurrency {
 			u.Cost = cost(i, u.Cost)
 		}
 	}
@@ -231,7 +291,7 @@ func (r *Reservation) note(cost func(i int, charged int64) int64) {
 
 // differences are the units still to be charged, and those to be given back, appended to lists.
 func (r *Reservation) differences(actual costs, more, less []reserved) ([]reserved, []reserved) {
-	for i, u := range r.units {
+	for i, u := range r.more {
 		if u.Limit.algorithm == AlgorithmConcurrency {
 			continue
 		}
@@ -246,17 +306,18 @@ func (r *Reservation) differences(actual costs, more, less []reserved) ([]reserv
 	return more, less
 }
 
-// leases are the units that are held by a lease, as they were reserved.
-func (r *Reservation) leases() (leases []reserved) {
-	if r.held == nil {
-		return nil
+// refundLeases gives the leases back as they were reserved.
+func (r *Reservation) refundLeases(ctx context.Context) error {
+	if r.more == nil {
+		return r.held.refund(ctx)
 	}
-	for _, u := range r.units {
+	var leases []reserved
+	for _, u := range r.more {
 		if u.Lease != "" {
 			leases = append(leases, u)
 		}
 	}
-	return leases
+	return r.refund(ctx, leases)
 }
 
 // scratch holds claims of one call of a store, which does not keep them.
@@ -291,7 +352,7 @@ func (r *Reservation) refund(ctx context.Context, units []reserved) error {
 			same++
 		}
 		claims := claimsOf(units[:same])
-		err := r.store.Refund(ctx, *claims, at, nil)
+		err := r.limiter.store.Refund(ctx, *claims, at, nil)
 		forget(claims)
 		if errors.Is(err, ErrLeaseGone) {
 			gone = err
@@ -309,7 +370,7 @@ func (r *Reservation) Renew(ctx context.Context) error {
 	if r.held == nil {
 		return nil
 	}
-	return r.held.renew(ctx)
+	return r.held.Renew(ctx)
 }
 
 // KeepAlive renews the leases of the reservation, if it has any, until stop is called; see
@@ -318,13 +379,17 @@ func (r *Reservation) KeepAlive(ctx context.Context, failed func(error)) (stop f
 	if r.held == nil {
 		return func() {}
 	}
-	return r.held.keepAlive(ctx, failed)
+	return r.held.KeepAlive(ctx, failed)
 }
 
 // A Lease is units of a concurrency limit that are held until it is released, or until
 // its time-to-live passes without Renew. It is safe for concurrent use.
 type Lease struct {
-	held *held
+	of     *Reservation
+	claims []Claim // of the leases of the reservation, which have one id and are renewed together
+	taken  Instant
+	since  atomic.Int64 // see Limiter.sinceStart: before the last call was sent that took or renewed them
+	lost   error        // as the reservation told it
 }
 
 // Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
@@ -348,7 +413,7 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, n int64) (*Lease, er
 	if err != nil {
 		return nil, err
 	}
-	return reservation.lease(), nil
+	return reservation.held, nil
 }
 
 // AcquireWait waits until one unit is granted under all limits, and holds it: a client that may
@@ -365,12 +430,7 @@ func (l *Limiter) AcquireWait(ctx context.Context, key string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reservation.lease(), nil
-}
-
-// lease is the lease of a reservation that has one.
-func (r *Reservation) lease() *Lease {
-	return &r.held.lease
+	return reservation.held, nil
 }
 
 // holds reports whether a grant takes a lease.
@@ -379,91 +439,73 @@ func (l *Limiter) holds() bool {
 }
 
 // ID is the lease's id: 128 random bits as text.
-func (l *Lease) ID() string { return l.held.claims[0].Lease }
+func (l *Lease) ID() string { return l.claims[0].Lease }
 
 // Answer is the store's answer when the lease was taken.
-func (l *Lease) Answer() Answer { return l.held.of.answer }
+func (l *Lease) Answer() Answer { return l.of.answer }
 
 // Renew keeps the lease for another time-to-live. ErrLeaseGone means that it is lost: stop
 // the work, because another caller may hold its units.
-func (l *Lease) Renew(ctx context.Context) error { return l.held.renew(ctx) }
-
-// KeepAlive renews the lease until stop is called; see [KeepAlive].
-func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func()) {
-	return l.held.keepAlive(ctx, failed)
-}
-
-// Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
-// repeats the release in the background, as long as the lease would last: nobody else has to.
-func (l *Lease) Release(ctx context.Context) error {
-	err := l.held.store.Refund(ctx, l.held.claims, l.held.taken, nil)
-	if err == nil {
-		l.held.freed()
-	}
-	return err
-}
-
-// held is the leases of one reservation: they have one id and are renewed together.
-type held struct {
-	store   Store
-	claims  []Claim
-	one     [1]Claim // in itself, so that it need not be allocated
-	of      *Reservation
-	lease   Lease // as Acquire returns it
-	taken   Instant
-	waiters *waiters
-	first   time.Time
-	since   atomic.Pointer[time.Time] // before the last call was sent that took or renewed them
-}
-
-// begin is called with the reservation that holds the leases; sent is before the call that took them.
-func (h *held) begin(l *Limiter, r *Reservation, sent time.Time) {
-	h.store, h.waiters, h.of, h.first, h.claims = l.store, &l.waiters, r, sent, h.one[:0]
-	h.lease.held = h
-	h.since.Store(&h.first)
-	for i := range r.units {
-		u := &r.units[i]
-		if u.Lease == "" {
-			continue
-		}
-		if len(h.claims) == 0 {
-			h.taken = u.at
-		}
-		h.claims = append(h.claims, u.Claim)
-	}
-	if len(h.claims) == 0 { // costs of 0 take no leases
-		r.held = nil
-	}
-}
-
-// freed wakes the callers that wait for the units; of no leases it does nothing.
-func (h *held) freed() {
-	if h != nil {
-		h.waiters.freed(h.claims[0].Key)
-	}
-}
-
-func (h *held) renew(ctx context.Context) error {
-	claims := slices.Clone(h.claims)
+func (l *Lease) Renew(ctx context.Context) error {
+	claims := slices.Clone(l.claims)
 	for i := range claims {
 		claims[i].Renew = true
 	}
-	sent := time.Now()
-	granted, err := h.store.Decide(ctx, claims, 1, nil)
+	limiter := l.of.limiter
+	sent := limiter.sinceStart()
+	granted, err := limiter.store.Decide(ctx, claims, 1, nil)
 	switch {
 	case err != nil:
 		return err
 	case granted == 0:
 		return ErrLeaseGone
 	}
-	h.since.Store(&sent)
+	l.since.Store(int64(sent))
 	return nil
 }
 
-func (h *held) keepAlive(ctx context.Context, failed func(error)) (stop func()) {
-	ttl := h.claims[0].Limit.period
-	for _, claim := range h.claims[1:] {
+// KeepAlive renews the lease until stop is called; see [KeepAlive].
+func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func()) {
+	ttl := l.claims[0].Limit.period
+	for _, claim := range l.claims[1:] {
 		ttl = min(ttl, claim.Limit.period)
 	}
-	return keepAlive(ctx, *h.since.Load(), time.Duration(ttl)*time.Microsecond, h.renew, failed)
+	since := l.of.limiter.start.Add(time.Duration(l.since.Load()))
+	return keepAlive(ctx, since, time.Duration(ttl)*time.Microsecond, l.Renew, failed)
 }
+
+// Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
+// repeats the release in the background, as long as the lease would last: nobody else has to.
+func (l *Lease) Release(ctx context.Context) error {
+	err := l.refund(ctx)
+	if err == nil {
+		l.freed()
+	}
+	return err
+}
+
+func (l *Lease) refund(ctx context.Context) error {
+	return l.of.limiter.store.Refund(ctx, l.claims, l.taken, nil)
+}
+
+// begin is called with the reservation that holds the leases; sent is before the call that took them.
+func (l *Lease) begin(r *Reservation, sent time.Duration) {
+	l.of, l.taken, l.claims = r, r.answer.At, r.one[:0] // of one limit, where the claim is
+	l.since.Store(int64(sent))
+	for i := range r.limits() {
+		u := r.claim(i)
+		if u.Lease == "" {
+			continue
+		}
+		if len(l.claims) == 0 && r.more != nil {
+			l.taken = r.more[i].at
+		}
+		l.claims = append(l.claims, *u)
+	}
+	if len(l.claims) == 0 { // costs of 0 take no leases
+		r.held = nil
+	}
+}
+
+// freed wakes the callers that wait for the units.
+func (l *Lease) freed() { l.of.limiter.waiters.freed(l.claims[0].Key) }

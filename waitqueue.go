@@ -279,7 +279,7 @@ func (q *queue) ask(ctx context.Context, c costs, times int64) {
 		lease = NewLeaseID()
 	}
 	call.fill(q.key, c, lease)
-	sent := time.Now()
+	sent := l.sinceStart()
 	granted, err := l.store.Decide(ctx, call.claims, times, call.decisions)
 	if err != nil {
 		q.fail(err)
@@ -316,7 +316,7 @@ func (q *queue) back() {
 
 // answered ends the wait of up to granted waiters, and of those that are now known to wait in
 // vain. It returns how many were granted.
-func (q *queue) answered(call *call, c costs, granted int64, sent time.Time) (ended int64) {
+func (q *queue) answered(call *call, c costs, granted int64, sent time.Duration) (ended int64) {
 	var answer Answer
 	call.answer(&answer)
 	q.limiter.waiters.mu.Lock()

@@ -196,7 +196,13 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (afte
 }
 
 // decide fills in the Decision of the state for a next request of the claim's cost.
-func decide(c *weir.Claim, s state, now int64, into *weir.Decision) { fill(into, decision(c, s, now)) }
+func decide(c *weir.Claim, s state, now int64, into *weir.Decision) {
+	if c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		s.large.leases().Describe(c.Limit, c.Cost, now, into)
+		return
+	}
+	fill(into, decision(c, s, now))
+}
 
 // fill copies field by field: copying a whole Decision that was written a moment ago, field by field, stalls the
 // processor for longer than writing it takes.

@@ -4,6 +4,7 @@ package concurrency
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
@@ -21,11 +22,14 @@ type Lease struct {
 type State struct {
 	leases []Lease
 	units  int64            // of all leases, expired ones too
-	byID   map[string]int64 // id → Expires, to find a lease among many
+	byID   map[string]int64 // id → Expires, to find a lease among more than few; nil before there were so many
 
 	gone      int   // so many leases had expired when somebody last asked,
 	goneUnits int64 // with so many units
 }
+
+// few is how many leases are searched one by one.
+const few = 16
 
 // byUnits is how many leases, the soonest to expire, a wait counts with their units. Each further
 // one counts as one unit: a store must not read 100,000 leases for a refusal.
@@ -38,15 +42,17 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 
 // Live reports whether the lease is held at now.
 func (s *State) Live(id string, now int64) bool {
-	expires, ok := s.byID[id]
-	return ok && expires > now
+	place, ok := s.find(id)
+	return ok && s.leases[place].Expires > now
 }
 
 // Take gives n units to id until now + ttl. A lease that is held already is renewed,
 // with the units it has.
 func (s *State) Take(l *weir.Limit, id string, n, now int64) {
-	if s.Live(id, now) {
-		n = s.remove(id).Units
+	if place, ok := s.find(id); ok {
+		if lease := s.remove(place); lease.Expires > now {
+			n = lease.Units
+		}
 	}
 	s.purge(now)
 	s.put(Lease{ID: id, Units: n, Expires: now + l.Period()})
@@ -54,16 +60,23 @@ func (s *State) Take(l *weir.Limit, id string, n, now int64) {
 
 // Release ends a lease. It is false if the lease was gone.
 func (s *State) Release(id string, now int64) bool {
-	if !s.Live(id, now) {
+	place, ok := s.find(id)
+	if !ok || s.leases[place].Expires <= now {
 		return false
 	}
-	s.remove(id)
+	s.remove(place)
 	s.purge(now)
 	return true
 }
 
 // Decision describes the state for a next lease of n units.
-func (s *State) Decision(l *weir.Limit, n, now int64) weir.Decision {
+func (s *State) Decision(l *weir.Limit, n, now int64) (d weir.Decision) {
+	s.Describe(l, n, now, &d)
+	return d
+}
+
+// Describe fills in the Decision.
+func (s *State) Describe(l *weir.Limit, n, now int64, d *weir.Decision) {
 	summary := Summary{Held: s.held(now)}
 	if count := len(s.leases); count > 0 {
 		summary.Last = s.leases[count-1].Expires
@@ -71,7 +84,7 @@ func (s *State) Decision(l *weir.Limit, n, now int64) weir.Decision {
 	if excess := summary.Held + n - l.Capacity(); excess > 0 && n <= l.Capacity() {
 		summary.Frees = s.frees(excess, now)
 	}
-	return summary.Decision(l, n, now)
+	summary.describe(l, n, now, d)
 }
 
 // frees is the instant at which leases of so many units have expired, or a later one: see byUnits.
@@ -94,19 +107,20 @@ type Summary struct {
 }
 
 // Decision describes the state for a next lease of n units.
-func (s Summary) Decision(l *weir.Limit, n, now int64) weir.Decision {
-	d := weir.Decision{
-		Remaining:  max(0, l.Capacity()-s.Held),
-		ResetAfter: algorithm.Micros(s.Last - now),
-		At:         weir.Instant(now),
-	}
+func (s Summary) Decision(l *weir.Limit, n, now int64) (d weir.Decision) {
+	s.describe(l, n, now, &d)
+	return d
+}
+
+func (s *Summary) describe(l *weir.Limit, n, now int64, d *weir.Decision) {
+	d.Remaining, d.At = max(0, l.Capacity()-s.Held), weir.Instant(now)
+	d.RetryAfter, d.ResetAfter, d.Delay = 0, algorithm.Micros(s.Last-now), 0
 	switch {
 	case n > l.Capacity():
 		d.RetryAfter = weir.Never
 	case s.Held+n > l.Capacity():
 		d.RetryAfter = algorithm.Micros(s.Frees - now)
 	}
-	return d
 }
 
 // Leases are the stored leases, soonest to expire first.
@@ -116,6 +130,9 @@ func (s *State) Leases() []Lease { return s.leases }
 func New(leases []Lease) *State {
 	s := &State{}
 	for _, lease := range leases {
+		if place, twice := s.find(lease.ID); twice {
+			s.remove(place)
+		}
 		s.put(lease)
 	}
 	return s
@@ -148,6 +165,9 @@ func (s *State) dead(now int64) int {
 
 func (s *State) purge(now int64) {
 	dead := s.dead(now)
+	if dead == 0 {
+		return
+	}
 	for _, lease := range s.leases[:dead] {
 		delete(s.byID, lease.ID)
 	}
@@ -156,16 +176,19 @@ func (s *State) purge(now int64) {
 	s.gone, s.goneUnits = 0, 0
 }
 
+// put adds a lease whose id has none.
 func (s *State) put(lease Lease) {
-	if s.byID == nil {
-		s.byID = make(map[string]int64)
-	}
-	if _, again := s.byID[lease.ID]; again { // one that expired and was not purged yet
-		s.remove(lease.ID)
-	}
 	lease.Units = min(lease.Units, weir.MaxUnits-s.units)
 	s.units += lease.Units
-	s.byID[lease.ID] = lease.Expires
+	if last := len(s.leases) - 1; last < 0 || compare(&s.leases[last], &lease) < 0 {
+		s.leases = append(s.leases, lease)
+	} else {
+		s.insert(lease)
+	}
+	s.index(lease)
+}
+
+func (s *State) insert(lease Lease) {
 	place := s.place(lease)
 	s.leases = slices.Insert(s.leases, place, lease)
 	if place < s.gone {
@@ -174,12 +197,41 @@ func (s *State) put(lease Lease) {
 	}
 }
 
-func (s *State) remove(id string) Lease {
-	place := s.place(Lease{ID: id, Expires: s.byID[id]})
+// index makes a lease found by its id.
+func (s *State) index(lease Lease) {
+	switch {
+	case s.byID != nil:
+		s.byID[lease.ID] = lease.Expires
+	case len(s.leases) > few:
+		s.byID = make(map[string]int64)
+		for _, one := range s.leases {
+			s.byID[one.ID] = one.Expires
+		}
+	}
+}
+
+// find is the index of the lease with an id.
+func (s *State) find(id string) (place int, ok bool) {
+	if s.byID != nil {
+		expires, ok := s.byID[id]
+		if !ok {
+			return 0, false
+		}
+		return s.place(Lease{ID: id, Expires: expires}), true
+	}
+	for i := range s.leases {
+		if s.leases[i].ID == id {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (s *State) remove(place int) Lease {
 	lease := s.leases[place]
 	s.leases = slices.Delete(s.leases, place, place+1)
 	s.units -= lease.Units
-	delete(s.byID, id)
+	delete(s.byID, lease.ID)
 	if place < s.gone {
 		s.gone--
 		s.goneUnits -= lease.Units
@@ -189,8 +241,14 @@ func (s *State) remove(id string) Lease {
 
 // place is the index of a lease, or of the place where it belongs.
 func (s *State) place(lease Lease) int {
-	i, _ := slices.BinarySearchFunc(s.leases, lease, func(a, b Lease) int {
-		return cmp.Or(cmp.Compare(a.Expires, b.Expires), cmp.Compare(a.ID, b.ID))
-	})
+	i, _ := slices.BinarySearchFunc(s.leases, lease, func(a, b Lease) int { return compare(&a, &b) })
 	return i
+}
+
+// compare orders leases by expiry, soonest first.
+func compare(a, b *Lease) int {
+	if a.Expires != b.Expires {
+		return cmp.Compare(a.Expires, b.Expires)
+	}
+	return strings.Compare(a.ID, b.ID)
 }

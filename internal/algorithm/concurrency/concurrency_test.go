@@ -20,6 +20,10 @@ func reference(t *rapid.T) {
 	})
 	twin, want := &concurrency.State{}, &model.Leases{}
 	now := int64(chance.Begin)
+	for i := range rapid.SampledFrom([]int{0, 15, 40}).Draw(t, "others") { // many are found in another way than few
+		twin.Take(limit, fmt.Sprint(i), 1, now)
+		want.Take(limit, fmt.Sprint(i), 1, now)
+	}
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
 		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, limit.Period()),
 			rapid.Int64Range(-limit.Period(), 0)).Draw(t, "tick")
