@@ -157,3 +157,22 @@ func TestReservationOfFullStoreIsRefundedWhereItWasTaken(t *testing.T) {
 		}
 	}
 }
+
+// A peek tells of a new key what a request would get: in a store that is full of keys in use, what its limit's new keys
+// share, also just after the table of a shard has grown.
+func TestPeeksKnowThatTheStoreIsFull(t *testing.T) {
+	store := memstore.New(memstore.WithMaxKeys(1))
+	filler, limit := weir.MustLimit("filler", weir.PerDay(1)), weir.MustLimit("limit", weir.PerDay(5))
+	ask := func(key string, l *weir.Limit, times int64) weir.Decision {
+		d := make([]weir.Decision, 1)
+		if _, err := store.Decide(t.Context(), []weir.Claim{{Key: key, Limit: l, Cost: 1}}, times, d); err != nil {
+			t.Fatal(err)
+		}
+		return d[0]
+	}
+	ask("filler", filler, 1)
+	ask("first", limit, 1)
+	if d := ask("second", limit, 0); d.Remaining != 4 {
+		t.Errorf("a peek tells of %d units, want the 4 that new keys share", d.Remaining)
+	}
+}

@@ -109,17 +109,13 @@ func (sh *shard) forget() {
 	sh.earliest.Store(unknown)
 }
 
-// full reports whether a new key would find no room, without taking a lock.
+// full reports whether a new key would find no room. A key that has expired is dropped for it: what may have expired is
+// known only when it is looked at.
 func (s *Store) full(now int64) bool {
 	if s.keys.Load() < s.maxKeys && s.bytes() < s.maxBytes {
 		return false
 	}
-	for i := range s.shards {
-		if s.shards[i].earliest.Load() <= now {
-			return false
-		}
-	}
-	return true
+	return !s.dropExpired(now)
 }
 
 // Sweep drops every key whose state equals that of an unused key, and returns their number. It is

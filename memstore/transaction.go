@@ -325,23 +325,25 @@ func (t *transaction) entered(p *place) {
 // fit is how many of times requests every claim grants.
 func (t *transaction) fit(times int64) int64 {
 	for i := range t.claims {
-		c := t.claims[i]
-		if t.place(i).shared {
-			c.Cost = t.shared(i)
-		}
+		c := t.asked(i)
 		times = min(times, fit(&c, t.view(i), times, t.now))
 	}
 	return times
 }
 
-// shared is what all claims on the overflow key of claim i cost together.
-func (t *transaction) shared(i int) (cost int64) {
+// asked is the claim as it is decided: one on an overflow key at what all claims on that key cost together.
+func (t *transaction) asked(i int) weir.Claim {
+	c := t.claims[i]
+	if !t.place(i).shared {
+		return c
+	}
+	c.Cost = 0
 	for j := range t.claims {
 		if t.place(j).shared && t.root(j) == t.root(i) {
-			cost = min(cost+t.claims[j].Cost, weir.MaxUnits)
+			c.Cost = min(c.Cost+t.claims[j].Cost, weir.MaxUnits)
 		}
 	}
-	return cost
+	return c
 }
 
 // root is the claim whose place claim i is decided on.
@@ -511,6 +513,7 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 // decide describes each claim's state.
 func (t *transaction) decide(decisions []weir.Decision) {
 	for i := range decisions {
-		decide(&t.claims[i], t.view(i), t.now, &decisions[i])
+		c := t.asked(i)
+		decide(&c, t.view(i), t.now, &decisions[i])
 	}
 }

@@ -148,6 +148,9 @@ func TestNewKeysOfOtherNumbersShareAnOverflowKey(t *testing.T) {
 			if err != nil || granted != left[0] || d[0].Remaining != left[1] || d[1].Remaining != left[2] {
 				t.Errorf("%v, request %d: granted %d, %d and %d left, %v; want %v", specs, asked, granted, d[0].Remaining, d[1].Remaining, err, left)
 			}
+			if waits := d[1].RetryAfter > 0; waits != (asked >= 1) { // one unit is left, and both need one
+				t.Errorf("%v, request %d: the next one would be granted after %v", specs, asked, d[1].RetryAfter)
+			}
 		}
 	}
 }
