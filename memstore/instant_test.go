@@ -22,6 +22,34 @@ var dated = []weir.Spec{
 	weir.Calendar{Limit: 1000, Unit: weir.Minute},
 }
 
+// A refund that gives nothing back is no error, as its window may be over: it is counted.
+func TestRefundsThatFindNothingAreCounted(t *testing.T) {
+	for _, spec := range append(dated, weir.PerMinute(1000)) {
+		store, now := driven(t, 10)
+		claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("test", spec), Cost: 2}}
+		d := make([]weir.Decision, 1)
+		refund := func(taken weir.Instant, want int64) {
+			t.Helper()
+			if err := store.Refund(t.Context(), claims, taken, nil); err != nil {
+				t.Error(err)
+			}
+			if _, bucket := spec.(weir.TokenBucket); bucket {
+				want = 0
+			}
+			if got := store.Stats().Unfound; got != want {
+				t.Errorf("%v: %d found nothing, want %d", spec, got, want)
+			}
+		}
+		refund(weir.Instant(now.Load()), 1) // nothing was charged
+		if _, err := store.Decide(t.Context(), claims, 1, d); err != nil {
+			t.Fatal(err)
+		}
+		refund(d[0].At-61_000_000, 2)
+		refund(d[0].At, 2)
+		refund(d[0].At, 3) // it was given back before
+	}
+}
+
 // A charge takes two units of a key once, by one of the ways into the store, and says when.
 type way struct {
 	name string

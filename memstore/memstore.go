@@ -48,6 +48,7 @@ type Store struct {
 	keys     atomic.Int64 // claimed places, some of whose entries are not made yet
 	overflow atomic.Int64
 	dropped  atomic.Int64
+	unfound  atomic.Int64
 	examined atomic.Int64 // keys looked at in search of room, for tests
 	large    atomic.Int64 // bytes of large states
 	loans    loans
@@ -117,11 +118,21 @@ type Stats struct {
 	Overflow int64 // decisions that were made on a shared overflow key
 	Dropped  int64 // keys that were dropped to make room
 	Bytes    int64 // about the memory of the keys and their states
+
+	// Unfound are claims of refunds that gave nothing back, since no window that counts has units of the instant at
+	// which they were taken: mostly it is over by then. A bucket has no such instants, a lease gets ErrLeaseGone.
+	Unfound int64
 }
 
 // Stats returns the statistics.
 func (s *Store) Stats() Stats {
-	return Stats{Keys: s.keys.Load(), Overflow: s.overflow.Load(), Dropped: s.dropped.Load(), Bytes: s.bytes()}
+	return Stats{
+		Keys:     s.keys.Load(),
+		Overflow: s.overflow.Load(),
+		Dropped:  s.dropped.Load(),
+		Bytes:    s.bytes(),
+		Unfound:  s.unfound.Load(),
+	}
 }
 
 // now is the store's clock. time.Since reads one clock where time.Now reads two.

@@ -175,8 +175,9 @@ func settle(c *weir.Claim, other *weir.Limit, s state, now int64) (state, *weir.
 }
 
 // refund gives the claim's cost back to a state that other's numbers wrote, and returns the limit in whose form the
-// state is. It drops nothing that they count. ok is false for a lease that was gone.
-func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (after state, l *weir.Limit, ok bool) {
+// state is. It drops nothing that they count. found is false if there was nothing to give back: a lease was gone, or no
+// window that counts has units of that instant.
+func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (after state, l *weir.Limit, found bool) {
 	l = c.Limit
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:
@@ -184,15 +185,17 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt, now int64) (afte
 		b := bucket.Cancel(l, bucket.State{At: s.a, Part: s.b}, c.Cost, algorithm.Due(c, takenAt), now)
 		return state{a: b.At, b: b.Part}, l, true
 	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
-		s.b = window.Refund(l, window.Adopt(other, l, s.window()), c.Cost, takenAt, now).Count
+		before := window.Adopt(other, l, s.window())
+		s.b = window.Refund(l, before, c.Cost, takenAt, now).Count
+		found = s.b < before.Count
 	case weir.AlgorithmSlidingLog:
-		s.large.log().Refund(l, other, c.Cost, takenAt, now)
+		found = s.large.log().Refund(l, other, c.Cost, takenAt, now) > 0
 	case weir.AlgorithmSlidingCounter:
-		s.large.counter().Refund(l, other, c.Cost, takenAt, now)
+		found = s.large.counter().Refund(l, other, c.Cost, takenAt, now) > 0
 	case weir.AlgorithmConcurrency:
 		return s, l, s.large.leases().Release(c.Lease, now)
 	}
-	return s, other, true
+	return s, other, found
 }
 
 // decide fills in the Decision of the state for a next request of the claim's cost.

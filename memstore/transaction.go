@@ -452,14 +452,14 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 	for i := range t.claims {
 		p, c := t.place(t.root(i)), &t.claims[i]
 		switch {
-		case p.entry == nil:
-			ok = ok && c.Lease == ""
-			continue
 		case c.Cost == 0 && c.Lease == "":
 			continue
+		case p.entry == nil:
+			ok = t.found(c, false) && ok
+			continue
 		}
-		after, limit, held := refund(c, p.limit, p.state, takenAt, t.now)
-		ok = ok && held
+		after, limit, found := refund(c, p.limit, p.state, takenAt, t.now)
+		ok = t.found(c, found) && ok
 		if !isLarge(c.Limit) && after == adopt(p.limit, limit, p.state, t.now) {
 			continue // not even its limit is written: what others' numbers say stands
 		}
@@ -467,6 +467,14 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 		t.entered(p)
 	}
 	return ok
+}
+
+// found counts a claim that gave nothing back. It is false for a lease that was gone.
+func (t *transaction) found(c *weir.Claim, found bool) bool {
+	if !found && c.Lease == "" && c.Limit.Algorithm() != weir.AlgorithmTokenBucket {
+		t.store.unfound.Add(1)
+	}
+	return found || c.Lease == ""
 }
 
 // insert adds an entry for a new key, locked from its birth.

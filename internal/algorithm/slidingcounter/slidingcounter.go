@@ -130,13 +130,15 @@ func (s *State) charge(l *weir.Limit, n, slice int64) {
 }
 
 // Refund takes up to n units from the slice that holds takenAt, if it still counts. It changes nothing else: counts
-// under the numbers of another limit stay in its slices.
-func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
+// under the numbers of another limit stay in its slices. It returns the units.
+func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) (back int64) {
 	taken := floorDiv(takenAt, other.Slice())
 	if s.count(taken) == 0 || same(l, other) && taken < s.slice(l, now)-l.Slices() {
-		return
+		return 0
 	}
-	s.add(taken, -min(n, s.count(taken)))
+	back = min(n, s.count(taken))
+	s.add(taken, -back)
+	return back
 }
 
 // Decision describes the state for a next request of cost units.

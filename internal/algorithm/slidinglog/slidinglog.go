@@ -77,10 +77,10 @@ func (s *State) charge(n, now, used int64, dead int) {
 }
 
 // Refund takes up to n units from the entry of takenAt. It drops only the entries that neither limit counts in a later
-// window: other is the one under which the log was charged last.
-func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
+// window: other is the one under which the log was charged last. It returns the units.
+func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) (back int64) {
 	if n == 0 {
-		return
+		return 0
 	}
 	if other.Period() > l.Period() {
 		l = other
@@ -91,10 +91,12 @@ func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) {
 		if s.at(i).At != takenAt {
 			continue
 		}
-		s.add(i, -min(n, s.at(i).Units))
+		back = min(n, s.at(i).Units)
+		s.add(i, -back)
 		s.forgetEmpty()
-		return
+		break
 	}
+	return back
 }
 
 // Decision describes the state for a next request of cost units.
