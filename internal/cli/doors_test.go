@@ -3,13 +3,18 @@
 package cli_test
 
 import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/redistest/certtest"
 )
 
 // TestMetricsElsewhere: an address for metrics takes them away from where strangers may come.
@@ -42,8 +47,8 @@ func TestMetricsElsewhere(t *testing.T) {
 	p.end()
 }
 
-// TestFullListeners: clients beyond the maximum get an error or are disconnected, and a front end with an
-// address of its own goes on.
+// TestFullListeners: clients beyond the maximum get an error or are disconnected. Health checks are answered, and a
+// front end with an address of its own goes on.
 func TestFullListeners(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1",
@@ -51,8 +56,17 @@ func TestFullListeners(t *testing.T) {
 	for listener, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
 		_, address, _ := strings.Cut(p.at(listener), "://")
 		hold(t, address)
-		if text, err := io.ReadAll(hold(t, address)); string(text) != want {
+		beyond := hold(t, address)
+		if listener == "http" {
+			io.WriteString(beyond, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}
+		if text, err := io.ReadAll(beyond); string(text) != want {
 			t.Errorf("%s: %q %v, want %q", listener, text, err, want)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if got := status(t, p.at("http")+path); got != 200 {
+			t.Errorf("%s of the full listener: %d", path, got)
 		}
 	}
 	if got := status(t, p.at("metrics")+"/readyz"); got != 200 {
@@ -70,6 +84,75 @@ func TestFullListeners(t *testing.T) {
 	// Otherwise it was hung up on because it said nothing for too long.
 	redistest.Await(t, "the log", func() bool { return strings.Contains(p.logs(), "new connections are closed") })
 	p.end()
+}
+
+// TestUnreadRequestsAreCounted: what net/http answers, resets or gives up on its own is a request that no rule saw.
+func TestUnreadRequestsAreCounted(t *testing.T) {
+	t.Parallel()
+	a := certtest.New(t, t.TempDir(), "authority")
+	a.Issue("server", "server-key")
+	p := call{}.serve(t, "--metrics", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--upstream", "demo",
+		"--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"))
+	const prefaced = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for _, c := range []struct {
+		name, listener, sent string
+		unread               int
+	}{
+		{"nothing", "gateway", "", 0},
+		{"a request", "gateway", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 0},
+		{"a request about no path", "gateway", "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 0},
+		{"a malformed line", "gateway", "GET\r\n\r\n", 1},
+		{"a header with a control character", "gateway", "GET / HTTP/1.1\r\nHost: h\r\nA: \x01\r\n\r\n", 1},
+		{"a head of 80 KiB", "gateway", "GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("a", 80<<10) + "\r\n\r\n", 1},
+		{"half a head", "gateway", "GET / HTTP/1.1\r\nHo", 1},
+		{"half a head after a request", "gateway", "GET / HTTP/1.1\r\nHo", 1},
+		{"HTTP/2 without a path", "gateway", prefaced + "\x00\x00\x02\x01\x05\x00\x00\x00\x01\x82\x86", 1},
+		{"HTTP/2 with a broken frame", "gateway", prefaced + "\x00\x00\x02\x01\x05\x00\x00\x00\x02\x82\x86", 1},
+		{"nothing, with TLS", "http", "", 0},
+		{"no TLS", "http", "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 1},
+		{"nothing in TLS", "TLS", "", 0},
+		{"a request in TLS", "TLS", "GET /livez HTTP/1.1\r\nHost: h\r\n\r\n", 0},
+		{"a malformed line in TLS", "TLS", "GET\r\n\r\n", 1},
+		{"a malformed line after a request in TLS", "TLS", "GET /" + strings.Repeat("a", 60) + "\r\n\r\n", 1},
+		{"nothing after a request in TLS", "TLS", "", 0},
+	} {
+		secured := c.listener == "TLS"
+		if secured {
+			c.listener = "http"
+		}
+		before := unread(t, p, c.listener)
+		_, address, _ := strings.Cut(p.at(c.listener), "://")
+		conn := hold(t, address)
+		if secured {
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		}
+		if strings.Contains(c.name, "after a request") {
+			io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: h\r\n\r\n")
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, response.Body)
+		}
+		io.WriteString(conn, c.sent)
+		conn.(interface{ CloseWrite() error }).CloseWrite()
+		io.ReadAll(conn)
+		conn.Close()
+		redistest.Await(t, c.name, func() bool { return unread(t, p, c.listener) >= before+c.unread })
+		if got := unread(t, p, c.listener) - before; got != c.unread {
+			t.Errorf("%s: %d requests are counted, want %d", c.name, got, c.unread)
+		}
+	}
+	p.end()
+}
+
+// unread returns the requests that a server counts as unread.
+func unread(t *testing.T, p *process, server string) (n int) {
+	t.Helper()
+	_, _, text := get(t, p.at("metrics")+"/metrics")
+	_, line, _ := strings.Cut(text, `weir_http_requests_total{server="`+server+`",status="unread"} `)
+	fmt.Sscan(line, &n)
+	return n
 }
 
 // hold opens a connection and says nothing.

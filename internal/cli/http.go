@@ -2,13 +2,18 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproject/weir/internal/listen"
 	"github.com/weirproject/weir/internal/servermetrics"
 )
 
@@ -32,7 +37,8 @@ type httpServer struct {
 	server   *http.Server
 	listener net.Listener
 	counts   *servermetrics.Server
-	kept     atomic.Int64 // connections that are not hijacked
+	conns    sync.Map     // net.Conn to *httpConn: the connections that are not hijacked
+	kept     atomic.Int64 // their number
 	ending   atomic.Bool  // shutting down: responses close their connections
 	cancel   context.CancelFunc
 	trace    func(*http.Request) (traced *http.Request, end func(status int)) // nil: no traces
@@ -56,21 +62,86 @@ func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Dura
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnState:         d.note,
-		ErrorLog:          newServerLog(log),
+		// Each request is one for the handler.
+		DisableGeneralOptionsHandler: true,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, CountError: d.broken},
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ConnContext:                  d.withConn,
+		ConnState:                    d.note,
+		ErrorLog:                     newServerLog(log, counts),
 	}
 	return d
 }
 
-// note counts the open connections.
-func (d *httpServer) note(_ net.Conn, state http.ConnState) {
+// An httpConn is what the server knows of a connection.
+type httpConn struct {
+	*listen.Conn
+	slack   int64 // bytes that the end of a connection has, without a request
+	before  int64 // bytes that came before the request that is read now
+	reading bool  // the head of a request has come, or a part of it
+	http2   bool
+	handled atomic.Bool // a handler has the request
+}
+
+// connKey is the key of the *httpConn in the context of a request.
+type connKey struct{}
+
+// closingTLS is more than the records that end a TLS connection, and less than a request in one.
+const closingTLS = 72
+
+func (d *httpServer) withConn(ctx context.Context, conn net.Conn) context.Context {
+	c := &httpConn{Conn: listen.Of(conn)}
+	if _, secured := conn.(*tls.Conn); secured {
+		c.slack = closingTLS
+		c.before = math.MaxInt64 - c.slack // until the first request: the bytes are those of the handshake
+	}
+	d.conns.Store(conn, c)
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// note counts the open connections, and those that end with a request that no handler got: net/http
+// answers a malformed or too large head on its own, and says nothing of one that does not come in time.
+func (d *httpServer) note(conn net.Conn, state http.ConnState) {
+	known, _ := d.conns.Load(conn)
+	c, ok := known.(*httpConn)
+	if !ok {
+		return
+	}
 	switch state {
 	case http.StateNew:
 		d.kept.Add(1)
+	case http.StateActive:
+		c.reading = true
+	case http.StateIdle:
+		c.next()
 	case http.StateHijacked, http.StateClosed:
+		d.conns.Delete(conn)
 		d.kept.Add(-1)
+		if c.unread() {
+			d.counts.Unread()
+		}
+	}
+}
+
+// next expects another request. Only HTTP/2 becomes idle without a request: when it begins.
+func (c *httpConn) next() {
+	c.http2 = c.http2 || !c.handled.Load()
+	c.reading, c.before = false, c.Read()
+	c.handled.Store(false)
+}
+
+// unread reports whether a connection of HTTP/1 ended with a request that no handler got. Its bytes
+// are the only sign of one that was in the buffer of net/http before it was read.
+func (c *httpConn) unread() bool {
+	return !c.http2 && !c.handled.Load() && (c.reading || c.Read() > c.before+c.slack)
+}
+
+// broken counts the requests of HTTP/2 that net/http resets on its own. Its other errors are those of
+// connections, which it logs, and of requests that the handler has.
+func (d *httpServer) broken(kind string) {
+	switch strings.TrimPrefix(kind, "stream_PROTOCOL_ERROR_") {
+	case "bad_connect", "bad_path", "bad_path_method", "userinfo_in_authority":
+		d.counts.Unread()
 	}
 }
 
@@ -79,6 +150,7 @@ func (d *httpServer) note(_ net.Conn, state http.ConnState) {
 // idle connections at once, on requests that are on their way.
 func (d *httpServer) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.admit(w, r)
 		answer := &statusRecorder{ResponseWriter: w}
 		d.counts.Began()
 		defer func() { d.counts.Ended(answer.status) }()
@@ -95,6 +167,21 @@ func (d *httpServer) counted(next http.Handler) http.Handler {
 			answer.status = http.StatusOK // net/http writes it
 		}
 	})
+}
+
+// admit notes that a handler has the request. A reserved connection answers one health check: any
+// other request finds the connection closed, as it would without the reserve.
+func (d *httpServer) admit(w http.ResponseWriter, r *http.Request) {
+	c := r.Context().Value(connKey{}).(*httpConn)
+	c.handled.Store(true)
+	if !c.Reserved() {
+		return
+	}
+	if r.URL.Path != livePath && r.URL.Path != readyPath {
+		c.Refuse()
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Connection", "close")
 }
 
 // A statusRecorder records the status of a response.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/listen"
 )
@@ -97,7 +99,8 @@ func (v *server) listen(setup *engine.Setup) (err error) {
 
 func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
 	c := listen.Config{Address: d.addr, Cert: d.cert, Key: d.key, ClientCA: d.clientCA,
-		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log}
+		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log,
+		PerAddress: (d.connections + 1) / 2, Exempt: exempt(setup.Clients)}
 	switch d.name {
 	case "resp": // it counts connections itself, to send an error before closing one
 	case "grpc":
@@ -105,10 +108,19 @@ func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, 
 	default:
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, d.connections
 	}
+	if d.name == "http" || d.name == "metrics" {
+		c.Reserve = min(max(d.connections/16, 2), 16)
+	}
 	if d.proxyProtocol && !strings.HasPrefix(d.addr, "unix:") {
 		c.Trusted = setup.Trusted
 	}
 	return c.Listen(context.Background())
+}
+
+// exempt returns the addresses that may have all connections of a listener: a trusted proxy, which has those of many
+// clients, and this machine, where it is a proxy in the same pod.
+func exempt(clients *clientaddr.Extractor) func(netip.Addr) bool {
+	return func(client netip.Addr) bool { return client.IsLoopback() || clients.Trusts(client) }
 }
 
 // private reports whether only this machine can reach a listener. With the PROXY protocol a load

@@ -7,6 +7,8 @@ import (
 	"log"
 	"log/slog"
 	"strings"
+
+	"github.com/weirproject/weir/internal/servermetrics"
 )
 
 // newLog returns the logger of --log-format and --log-level.
@@ -36,15 +38,20 @@ func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
 // A serverLog sets the level of the lines of http.Server. Most lines are caused by clients (a
 // port scan, a bad handshake) and are logged as debug; a panic and a failed Accept, such as for
 // lack of open files, are not.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log    *slog.Logger
+	counts *servermetrics.Server // nil: of no server
+}
 
-func newServerLog(to *slog.Logger) *log.Logger { return log.New(serverLog{to}, "", 0) }
+func newServerLog(to *slog.Logger, counts *servermetrics.Server) *log.Logger {
+	return log.New(serverLog{to, counts}, "", 0)
+}
 
 // takeLog sends lines of the standard logger to the log, as those of http.Server: net/http's client writes bytes of a
 // service there, without a bound.
 func takeLog(to *slog.Logger) {
 	log.SetFlags(0)
-	log.SetOutput(serverLog{to})
+	log.SetOutput(serverLog{log: to})
 }
 
 // Write implements io.Writer for one line.
@@ -57,7 +64,17 @@ func (l serverLog) Write(line []byte) (int, error) {
 		level = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, text)
+	if l.counts != nil && isUnread(text) {
+		l.counts.Unread()
+	}
 	return len(line), nil
+}
+
+// isUnread reports whether a line of http.Server is of a request that did not arrive, which it tells in no other way.
+// A peer that connects and says nothing, as balancers do to see whether a port is open, sends no request.
+func isUnread(line string) bool {
+	return strings.HasPrefix(line, "http2: server connection error") ||
+		strings.HasPrefix(line, "http: TLS handshake error") && !strings.HasSuffix(line, ": EOF")
 }
 
 // warnTo prints a warning, for commands without a log.

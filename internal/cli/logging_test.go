@@ -19,7 +19,7 @@ func TestServerErrorsAreLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newServerLog(log).Print(line)
+		newServerLog(log, nil).Print(line)
 		if got := out.String(); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s\nis logged as %q, want %s", line, got, want)
 		}

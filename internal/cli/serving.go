@@ -285,12 +285,18 @@ func (v *server) openMetrics(l *listenerFlags) error {
 	return nil
 }
 
+// The paths of the health checks.
+const (
+	livePath  = "/livez"
+	readyPath = "/readyz"
+)
+
 // health adds the health checks, which answer whatever the Host is: a balancer's plain check sends none. Where local
 // refuses a name, they answer their status alone.
 func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
-	mux.Handle("/livez", v.engine.Metrics.Live())
+	mux.Handle(livePath, v.engine.Metrics.Live())
 	full, alone := v.engine.Metrics.Ready(), v.engine.Metrics.ReadyAlone()
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(readyPath, func(w http.ResponseWriter, r *http.Request) {
 		if l.hidden() && !web.IsLoopback(r.Host) {
 			alone.ServeHTTP(w, r)
 			return

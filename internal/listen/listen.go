@@ -20,7 +20,9 @@
 //
 // An idle connection costs a file descriptor, and the process has a limited number of them for all
 // its work. Connections are counted where they are accepted, so the limit includes those that an
-// HTTP server hands over (WebSockets).
+// HTTP server hands over (WebSockets). One client may hold a part of them only, or it could shut out
+// all others. A few more than the maximum may be reserved for health checks: a server that is full
+// and works must not be restarted for that.
 //
 // # Unix sockets
 //
@@ -76,6 +78,14 @@ type Config struct {
 	// Connections is the maximum of open connections, counted from accept to close; connections
 	// beyond it are closed on accept. 0 is no limit.
 	Connections int
+	// PerAddress is the maximum of open connections of one address (IPv6: of one /64); 0 is no limit.
+	// With the PROXY protocol it is the address that the header names.
+	PerAddress int
+	// Exempt, if non-nil, reports addresses without that limit.
+	Exempt func(netip.Addr) bool
+	// Reserve is the number of connections beyond these maxima that are open for health checks, for
+	// 2 seconds each. The front end asks [Of], and ends those that want anything else.
+	Reserve int
 	// Counts, if non-nil, counts the connections of this listener alone.
 	Counts *Counts
 
@@ -112,14 +122,29 @@ func (c Config) Listen(ctx context.Context) (net.Listener, error) {
 		c.Counts = new(Counts)
 	}
 	// Innermost, so that a connection counts before its first byte is read.
-	listener = &ceiling{Listener: listener, most: int64(c.Connections), log: c.Log, counts: c.Counts}
+	bounded := c.bounded(listener)
+	listener = bounded
 	if c.ProxyProtocol {
-		listener = c.behindBalancer(listener)
+		listener = &named{Listener: c.behindBalancer(listener), places: c.places(0, c.PerAddress), ceiling: bounded}
 	}
 	if secured != nil {
 		listener = tls.NewListener(listener, secured)
 	}
 	return listener, nil
+}
+
+// bounded adds the limits of connections.
+func (c Config) bounded(listener net.Listener) *ceiling {
+	bounded := &ceiling{Listener: listener, places: c.places(c.Connections, c.PerAddress), log: c.Log,
+		counts: c.Counts, logged: make(map[refusal]time.Time)}
+	if c.Reserve > 0 {
+		bounded.reserved = c.places(c.Reserve, (c.Reserve+1)/2)
+	}
+	return bounded
+}
+
+func (c Config) places(most, share int) *places {
+	return &places{most: most, share: share, exempt: c.Exempt, held: make(map[netip.Prefix]int)}
 }
 
 // check reports all mistakes of the config at once.
@@ -141,6 +166,8 @@ func (c Config) check() (address, error) {
 	wrong(c.ProxyProtocol && at.path != "" && len(c.Trusted) > 0, "trusted", c.Trusted,
 		"none on a Unix socket: its peers have no address, and all must send the PROXY header")
 	wrong(c.Connections < 0, "connections", c.Connections, "1 or more, or 0 for no limit")
+	wrong(c.PerAddress < 0, "per_address", c.PerAddress, "1 or more, or 0 for no limit")
+	wrong(c.Reserve < 0, "reserve", c.Reserve, "0 or more")
 	wrong(c.HeaderTimeout < 0, "header_timeout", c.HeaderTimeout, "a time above 0, or 0 for 5s")
 	if _, err := clientaddr.New(c.Trusted); err != nil {
 		errs = append(errs, err)

@@ -88,6 +88,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{listen.Config{Address: ":0", ProxyProtocol: true, Trusted: prefixes("0.0.0.0/0")}, "trusted[0] is 0.0.0.0/0; allowed"},
 		{listen.Config{Address: "unix:///run/x", ProxyProtocol: true, Trusted: some}, "none on a Unix socket"},
 		{listen.Config{Address: ":0", ProxyProtocol: true, Trusted: some, HeaderTimeout: -1}, "header_timeout is -1ns"},
+		{listen.Config{Address: ":0", PerAddress: -1}, "per_address is -1; allowed: 1 or more"},
+		{listen.Config{Address: ":0", Reserve: -1}, "reserve is -1; allowed: 0 or more"},
 		{listen.Config{Address: ":0", Connections: -1}, "connections is -1; allowed: 1 or more"},
 		{listen.Config{Address: ":0", Cert: "no.pem", Key: "no.pem"}, "no.pem: no such file"},
 	} {

@@ -10,13 +10,14 @@ import (
 
 var (
 	httpRequests = prometheus.NewDesc("weir_http_requests_total",
-		"HTTP requests, by server and status class.", []string{"server", "status"}, nil)
+		"HTTP requests, by server and status class; unread: those that were malformed, too large or cut off in their "+
+			"head, or in the TLS handshake, so that no rule saw them.", []string{"server", "status"}, nil)
 	httpInFlight = prometheus.NewDesc("weir_http_requests_in_flight",
 		"HTTP requests in progress.", []string{"server"}, nil)
 	connections = prometheus.NewDesc("weir_connections",
 		"Open connections.", []string{"server"}, nil)
 	refusedAtOnce = prometheus.NewDesc("weir_connections_refused_total",
-		"Connections closed on accept, because the connection limit of the server was reached.",
+		"Connections closed because the connection limit of the server, or the share of one address, was reached.",
 		[]string{"server"}, nil)
 )
 
@@ -28,6 +29,7 @@ type Server struct {
 	name          string
 	answers       [len(statusClasses)]atomic.Uint64
 	inFlight      atomic.Int64
+	unread        atomic.Uint64
 	open, refused func() int64
 	unsettled     *prometheus.CounterVec
 	untrusted     *prometheus.CounterVec
@@ -41,6 +43,9 @@ func (s *Server) Ended(status int) {
 	s.inFlight.Add(-1)
 	s.answers[min(max(status/100, 0), len(statusClasses)-1)].Add(1)
 }
+
+// Unread counts an HTTP request that failed before a handler had it.
+func (s *Server) Unread() { s.unread.Add(1) }
 
 // InFlight returns the number of HTTP requests in progress.
 func (s *Server) InFlight() int64 { return s.inFlight.Load() }
@@ -99,6 +104,9 @@ func (s *Server) collect(to chan<- prometheus.Metric) {
 			served = true
 			to <- counter(httpRequests, n, s.name, statusClasses[class])
 		}
+	}
+	if n := s.unread.Load(); n > 0 {
+		to <- counter(httpRequests, n, s.name, "unread")
 	}
 	if inFlight := s.inFlight.Load(); served || inFlight > 0 {
 		to <- prometheus.MustNewConstMetric(httpInFlight, prometheus.GaugeValue, float64(inFlight), s.name)
