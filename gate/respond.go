@@ -59,9 +59,9 @@ func (g *Gate) ended(c *Counting) {
 }
 
 // Respond ends the reservations of rules with count_if, as soon as the head of the response is known: it gives back the
-// units of rules that do not count the response, and counts those of others towards their bans. Rules that count by path
-// learn from the status which paths exist: see rules.Rule.ByPath. It returns the rest of the receipt: what is still
-// charged, to be settled and released.
+// units of rules that do not count the response, and counts those of others towards their bans. Rules that count by
+// path learn from the status which paths exist: see rules.Rule.ByPath. It returns the rest of the receipt: what is
+// still charged, to be settled and released.
 //
 // Call it once. A call of the store that may have been executed is not repeated: its units stay charged. One that was
 // surely not executed is repeated for 10 seconds in the background, if all limits concerned are sliding logs: after a

@@ -112,6 +112,7 @@ func (d *byRules) read(c *call) error {
 		*r.URL = c.url
 	}
 	c.attributes = attributesOf(r, d.descriptor)
+	c.attributes.Kind = d.gate.Rules().ServiceKind()
 	if err := c.attributes.Check(); err != nil {
 		return err
 	}

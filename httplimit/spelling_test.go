@@ -15,7 +15,7 @@ func TestCookieSpellingsShareOneKey(t *testing.T) {
 		"sid=junk; sid=victim": 400, "sid=; sid=victim": 400, "sid=victim; sid=": 400, `sid="\166ictim"`: 400, "sid=vic\xe9tim": 400,
 		"sid=victim y=1": 400, "sid=victim,y=1": 400, "sid=x, sid=victim": 400, "a=b sid=victim": 400, `a="b" sid = victim`: 400,
 		"a=b c": 200, "a=bsid=victim": 200,
-		"sid=another": 200, "sid=%2576ictim": 200, "Sid=victim": 200, "x=1": 200,
+		"sid=another": 200, "sid=%2576ictim": 200, "Sid=victim": 400, "x=1": 200,
 	} {
 		s := byRules(t, newClock().store(), text)(hello)
 		if first := ask(s, "GET", "/", header("Cookie", "sid=victim")); first.Code != 200 {
@@ -54,6 +54,20 @@ func TestDuplicateValuesGiveNoKey(t *testing.T) {
 			if r := ask(s, "GET", target, add); r.Code != want {
 				t.Errorf("%s, %s: %d %s, want %d", text, what, r.Code, r.Body, want)
 			}
+		}
+	}
+}
+
+// TestSpellingsForAKindOfService: a service that is known to read names to the letter gets what another would misread.
+func TestSpellingsForAKindOfService(t *testing.T) {
+	for kind, want := range map[string]int{"": 400, "php": 400, "go": 200} {
+		text := "  - {name: a, key: [query.user_id], limit: sliding_log 1/1m}"
+		if kind != "" {
+			text += "\nservice_kind: " + kind
+		}
+		s := byRules(t, newClock().store(), text)(hello)
+		if r := ask(s, "GET", "/?user_id=w&user.id=v", func(*http.Request) {}); r.Code != want {
+			t.Errorf("%q: %d %s, want %d", kind, r.Code, r.Body, want)
 		}
 	}
 }

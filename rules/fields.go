@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/servicekind"
 )
 
 // The tables of this file are the only list of the fields of a file of rules. Parse reads by them, and
@@ -59,8 +60,12 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"client_header", choice(clientHeaders, func(f *File) *string { return &f.ClientHeader }),
 		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; " +
 			"the last two only if every trusted proxy sets them", "left to the command"},
+	{"service_kind", choice(servicekind.Names(), func(f *File) *string { return &f.ServiceKind }),
+		"`php`, `python`, `servlet`, `aspnet`, `node` or `go`: [how your service reads](#the-kind-of-service) paths, " +
+			"parameters and cookies", "what any of them reads"},
 	{"path_form", list("path_form", bounds.Values, func(f *File) *[]string { return &f.PathForm }),
-		"words: [the form of paths](#the-form-of-paths) in requests and rules", "`strict`"},
+		"words: [the form of paths](#the-form-of-paths) in requests and rules", "that of `service_kind`, or " +
+			"`strict`"},
 	{"allow", namedLists(func(f *File) *map[string]List { return &f.Allow }),
 		"[lists](#lists): named requests meet no rule", "none"},
 	{"deny", namedLists(func(f *File) *map[string]List { return &f.Deny }),

@@ -131,7 +131,7 @@ func (l *linter) slashes() {
 			bare = append(bare, i)
 		}
 	}
-	if len(bare) == 0 || len(l.file.PathForm) > 0 {
+	if len(bare) == 0 || len(l.file.FormOfPaths()) > 0 {
 		return
 	}
 	path, more := l.file.Rules[bare[0]].Match.Path, ""

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/servicekind"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -30,7 +31,8 @@ func (b *builder) server(file *File) {
 	b.set.fallbackKeys = b.upTo("fallback_keys", file.FallbackKeys, bounds.FallbackKeys,
 		"how many keys of rules with on_store_error: local a process counts by itself")
 	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders)
-	b.set.form = b.pathForm(at(-1, "path_form"), file.PathForm)
+	b.set.form = b.pathForm(at(-1, "path_form"), file.FormOfPaths())
+	b.set.kind = word(b, at(-1, "service_kind"), file.ServiceKind, servicekind.Names())
 	p := at(-1, "trusted_proxies")
 	if !b.count(p, len(file.TrustedProxies), bounds.Proxies) {
 		return
@@ -42,6 +44,14 @@ func (b *builder) server(file *File) {
 				"all addresses trusted, each client can choose its own", prefix)
 		}
 	}
+}
+
+// FormOfPaths is PathForm or, if that is not stated, the form of ServiceKind.
+func (file *File) FormOfPaths() []string {
+	if len(file.PathForm) > 0 {
+		return file.PathForm
+	}
+	return servicekind.Of(file.ServiceKind).Form
 }
 
 // pathForm reads the form of paths.

@@ -103,6 +103,7 @@ type Set struct {
 	work     int              // likewise of regular expressions, in steps times bytes
 
 	store, header string
+	kind          string
 	nodes         int
 	fallbackKeys  int
 	proxies       []netip.Prefix
@@ -124,6 +125,9 @@ func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
 // ClientHeader is the header in which those proxies state client addresses, such as "X-Forwarded-For"; "" if
 // the file does not state it.
 func (s *Set) ClientHeader() string { return s.header }
+
+// ServiceKind is how the service reads requests, such as "php"; "" if the file does not state it.
+func (s *Set) ServiceKind() string { return s.kind }
 
 // PathForm is the form that paths of requests must have before they are matched; the patterns of the rules
 // have it.

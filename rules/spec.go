@@ -17,6 +17,7 @@ type File struct {
 	FallbackKeys   int      // keys that each process counts for on_store_error: local; 0: not stated
 	TrustedProxies []string // addresses and networks
 	ClientHeader   string   // such as "X-Forwarded-For"; "": not stated
+	ServiceKind    string   // how the service reads requests, such as "php"; "": not known
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
 	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule

@@ -129,7 +129,8 @@ func (l *lane) decide(ctx context.Context, e *event) (result, error) {
 		return undecided, nil
 	}
 	e.request(&l.request)
-	l.values.Request = webvalues.Request{Host: e.host, RawQuery: e.query, Fields: &e.fields}
+	l.values.Request = webvalues.Request{Host: e.host, RawQuery: e.query, Kind: l.set.ServiceKind(),
+		Fields: &e.fields}
 	l.request.Attributes = &l.values
 	if len(l.set.Routes()) > 0 {
 		l.set.SetRoute(&l.request)

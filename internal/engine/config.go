@@ -319,13 +319,13 @@ func (l *Setup) settleForm() error {
 		errors.As(err, &input)
 		return wrong("%s has %s; allowed: %s", l.field("PathForm"), input.Given, input.Allowed)
 	}
-	inFile, err := pathform.Parse(l.File.PathForm)
+	inFile, err := pathform.Parse(l.File.FormOfPaths())
 	switch {
 	case err != nil: // the compiler reports it
 		return nil
 	case !l.Given["PathForm"]:
 		l.Form = inFile
-	case len(l.File.PathForm) > 0 && given != inFile:
+	case len(l.File.FormOfPaths()) > 0 && given != inFile:
 		return wrong("%s is %v, but path_form of %s is %v; set only one of them",
 			l.field("PathForm"), given, l.File.Name, inFile)
 	default:
@@ -339,7 +339,7 @@ func (l *Setup) settleForm() error {
 // form until a restart.
 func (l *Setup) withPathForm(file *rules.File) *rules.File {
 	words := strings.Split(l.Form.String(), ",")
-	if slices.Equal(file.PathForm, words) || len(file.PathForm) == 0 && l.Form == (pathform.Form{}) {
+	if slices.Equal(file.PathForm, words) || len(file.FormOfPaths()) == 0 && l.Form == (pathform.Form{}) {
 		return file
 	}
 	other := *file

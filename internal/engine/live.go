@@ -226,7 +226,7 @@ func settingsOf(file *rules.File) []setting {
 		{"fallback_keys", "FallbackKeys", fmt.Sprint(file.FallbackKeys)},
 		{"trusted_proxies", "TrustedProxies", fmt.Sprint(file.TrustedProxies)},
 		{"client_header", "ClientHeader", file.ClientHeader},
-		{"path_form", "PathForm", strings.Join(file.PathForm, ", ")},
+		{"path_form", "PathForm", strings.Join(file.FormOfPaths(), ", ")},
 	}
 }
 

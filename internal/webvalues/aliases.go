@@ -4,12 +4,14 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+
+	"github.com/weirproject/weir/internal/servicekind"
 )
 
-// aliasedQuery reports whether a parameter with another name is the given one to some service, with another value. PHP
+// aliasedQuery reports whether a parameter with another name is the given one to the service, with another value. PHP
 // drops blanks before a name, ends it at a NUL, and reads dots, blanks and an open bracket as underscores; it and
 // Express read name[] as a list; ASP.NET reads names without case.
-func (a *Request) aliasedQuery(name, value string, known bool) bool {
+func (a *Request) aliasedQuery(k aliases, name, value string, known bool) bool {
 	for rest := a.RawQuery; rest != ""; {
 		var pair string
 		pair, rest, _ = strings.Cut(rest, "&")
@@ -17,7 +19,7 @@ func (a *Request) aliasedQuery(name, value string, known bool) bool {
 		if key == name || strings.IndexByte(key, '%') < 0 && len(key) < len(name) {
 			continue
 		}
-		if plain, err := url.QueryUnescape(key); err != nil || plain == name || !isAlias(plain, name) {
+		if plain, err := url.QueryUnescape(key); err != nil || plain == name || !k.isAlias(plain, name) {
 			continue
 		}
 		if plain, err := url.QueryUnescape(text); err != nil || !known || plain != value {
@@ -27,20 +29,33 @@ func (a *Request) aliasedQuery(name, value string, known bool) bool {
 	return false
 }
 
-// isAlias reports whether some service reads a name as another one.
-func isAlias(text, name string) bool {
-	text = strings.TrimLeft(text, " ")
-	text, _, _ = strings.Cut(text, "\x00")
-	if folded(text, name) {
+// aliases is how a service reads names and cookies.
+type aliases servicekind.Kind
+
+func kindOf(name string) aliases { return aliases(servicekind.Of(name)) }
+
+// isAlias reports whether the service reads the name of a parameter as another one.
+func (k aliases) isAlias(text, name string) bool {
+	if k.Underscores {
+		text = strings.TrimLeft(text, " ")
+		text, _, _ = strings.Cut(text, "\x00")
+	}
+	if k.equal(text, name) {
 		return true
 	}
 	text, _, list := strings.Cut(text, "[")
-	return list && folded(text, name)
+	return k.Lists && list && k.equal(text, name)
 }
 
-// folded compares names without case, with dots, blanks and brackets as underscores.
-func folded(text, name string) bool {
-	return len(text) == len(name) && strings.EqualFold(underscored(text), underscored(name))
+// equal compares names as the service does.
+func (k aliases) equal(text, name string) bool {
+	if len(text) != len(name) {
+		return false
+	}
+	if k.Underscores {
+		text, name = underscored(text), underscored(name)
+	}
+	return text == name || k.Folds && strings.EqualFold(text, name)
 }
 
 func underscored(name string) string {
@@ -50,20 +65,20 @@ func underscored(name string) string {
 	return strings.NewReplacer(".", "_", " ", "_", "[", "_").Replace(name)
 }
 
-// aliasedCookie reports whether some service reads the cookie otherwise, or another part of the field as the cookie.
-// Python's http.cookies ends a value at a blank or a comma, and reads what follows as the next cookie. PHP reads names
-// like those of parameters, but with case.
-func (a *Request) aliasedCookie(name, value string, known bool) bool {
+// aliasedCookie reports whether the service reads the cookie otherwise, or another part of the field as the cookie.
+// Python's http.cookies ends a value at a blank or a comma, and reads what follows as the next cookie. PHP and ASP.NET
+// read names like those of parameters.
+func (a *Request) aliasedCookie(k aliases, name, value string, known bool) bool {
 	for _, line := range a.lines("Cookie") {
 		for rest := line; rest != ""; {
 			var part string
 			part, rest, _ = strings.Cut(rest, ";")
 			key, text, _ := strings.Cut(textproto.TrimString(part), "=")
 			key, text = textproto.TrimString(key), textproto.TrimString(text)
-			if key == name && strings.ContainsAny(text, " \t,") || hidden(text, name) {
+			if k.Splits && (key == name && strings.ContainsAny(text, " \t,") || hidden(text, name)) {
 				return true
 			}
-			if key == name || len(key) != len(name) || underscored(key) != underscored(name) {
+			if key == name || !k.equal(key, name) {
 				continue
 			}
 			if plain, readable := cookieValue(text); !readable || !known || plain != value {

@@ -22,6 +22,8 @@ const (
 type Request struct {
 	Host     string
 	RawQuery string
+	// Kind is how the service reads names and cookies: see servicekind. "" is how any service does.
+	Kind string
 	// Fields are the header fields, by their canonical names; an http.Header is one. nil: none.
 	Fields interface{ Values(name string) []string }
 }
@@ -163,10 +165,10 @@ func (a *Request) Doubtful(kind, name string) bool {
 	switch kind {
 	case "cookie":
 		a.cookies(name, each)
-		return doubtful || a.aliasedCookie(name, first, several)
+		return doubtful || a.aliasedCookie(kindOf(a.Kind), name, first, several)
 	case "query":
 		a.queries(name, each)
-		return doubtful || strings.IndexByte(first, 0) >= 0 || a.aliasedQuery(name, first, several)
+		return doubtful || strings.IndexByte(first, 0) >= 0 || a.aliasedQuery(kindOf(a.Kind), name, first, several)
 	case "header":
 		if lines := a.lines(name); len(lines) > 1 {
 			for _, line := range lines {
