@@ -76,9 +76,9 @@ func (g *Gate) chargeRest(ctx context.Context, by weir.Store, v *Verdict, claims
 		v.Err = errors.Join(v.Err, fmt.Errorf("gate: charging the part of a cost that was not left: %w", err))
 		return
 	}
-	for j, i := range places { // At stays: it is the instant of the grant
+	for j, i := range places { // At and Delay are those of the grant: who passes does not wait for what is owed after it
 		decisions[i].Remaining, decisions[i].ResetAfter = after[j].Remaining, after[j].ResetAfter
-		decisions[i].RetryAfter, decisions[i].Delay = after[j].RetryAfter, after[j].Delay
+		decisions[i].RetryAfter = after[j].RetryAfter
 	}
 }
 

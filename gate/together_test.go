@@ -369,6 +369,20 @@ rules:
 	}
 }
 
+// TestFullTellsOfTheDebt: the fields of the grant that goes beyond the limit are those of the state with its whole cost.
+func TestFullTellsOfTheDebt(t *testing.T) {
+	g := open(t, newClock().store(), `rules: [{name: tokens, charge: full, cost: {default: 60}, limit: 100/100s}]`)
+	var v gate.Verdict
+	for _, want := range []weir.Decision{{Remaining: 40, RetryAfter: 20 * time.Second, ResetAfter: 60 * time.Second},
+		{RetryAfter: 40 * time.Second, ResetAfter: 120 * time.Second}} {
+		err := g.Decide(t.Context(), &rules.Request{}, gate.Once, &v)
+		got := *v.At(0).Decision
+		if got.At = 0; err != nil || v.Outcome != gate.Passed || got != want {
+			t.Errorf("%v %+v, %v; want %+v", v.Outcome, got, err, want)
+		}
+	}
+}
+
 // TestGivenBackIsTheLatest: of each algorithm, and never below zero used.
 func TestGivenBackIsTheLatest(t *testing.T) {
 	for _, limit := range []string{"fixed_window 10/1d", "10/1d", "9/1d step burst 10", "sliding_log 10/1d", "sliding_counter 10/1d slices 4",

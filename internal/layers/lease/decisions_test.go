@@ -230,3 +230,51 @@ func TestManyAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A request that follows one whose lease is refilled is decided, also behind the refusal of another request.
+func TestWhatFollowsARefillIsDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, hot := open(t, tenth), one(daily(1_000_000))
+		b.many(200, hot)
+		used := []weir.Claim{{Key: "used up", Limit: weir.MustLimit("used-up", weir.PerDay(1)), Cost: 1}}
+		b.ask(used)
+		before := b.Stats().Taken
+		for i := range 200 {
+			own := []weir.Claim{{Key: fmt.Sprint("own ", i), Limit: daily(10), Cost: 1}}
+			requests := []weir.Request{{Claims: used}, {Claims: hot}, {Claims: own, Follows: true}}
+			for i := range requests {
+				requests[i].Times, requests[i].Decisions = 1, make([]weir.Decision, 1)
+			}
+			b.DecideBatch(t.Context(), requests)
+			if r := requests[0]; r.Granted != 0 || r.Err != nil {
+				t.Fatalf("what is used up: %d, %v", r.Granted, r.Err)
+			}
+			for k, r := range requests[1:] {
+				if r.Granted != 1 || r.Err != nil {
+					t.Fatalf("batch %d, request %d: granted %d, %v", i, k+1, r.Granted, r.Err)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if b.Stats().Taken == before {
+			t.Error("no lease was refilled")
+		}
+	})
+}
+
+// Refusals earn no lease: there is nothing to lend.
+func TestRefusalsInBatchesEarnNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, claims := open(t, tenth), one(daily(1000))
+		if err := b.Charge(t.Context(), []weir.Claim{{Key: "hot", Limit: claims[0].Limit, Cost: 1000}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			requests := []weir.Request{{Claims: claims, Times: 1, Decisions: make([]weir.Decision, 1)}}
+			if b.DecideBatch(t.Context(), requests); requests[0].Granted != 0 || b.Stats().Leases != 0 {
+				t.Fatalf("granted %d, %d leases", requests[0].Granted, b.Stats().Leases)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}

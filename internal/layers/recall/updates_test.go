@@ -286,6 +286,27 @@ func TestCloseSendsQueuedInvalidations(t *testing.T) {
 	}
 }
 
+// A message that breaks off within a state forgets everything: it is unknown what the rest would have named.
+func TestMessagesThatBreakOffForgetEverything(t *testing.T) {
+	told := recall.NewNode(memstore.New())
+	told.Reset(t.Context(), []weir.Claim{under("limit", "key", weir.PerHour(1))})
+	whole := told.Messages()[0]
+	for n := range len(whole) + 1 {
+		node, c := recall.NewNode(memstore.New()), claim(weir.PerHour(1), 1)
+		for range 2 {
+			if _, err := node.Decide(t.Context(), []weir.Claim{c}, 1, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := node.Kept()
+		node.Hear(whole[:n])
+		// Behind the head there is no state, which is understood.
+		if understood := n == 9 || n == len(whole); kept != 1 || node.Kept() == 0 == understood {
+			t.Errorf("%d of %d bytes: of %d refusals %d are believed", n, len(whole), kept, node.Kept())
+		}
+	}
+}
+
 func FuzzMessages(f *testing.F) {
 	node := recall.NewNode(memstore.New(), recall.WithRefusals(8))
 	for _, key := range []string{"k", strings.Repeat("k", recall.MaxKey)} {
