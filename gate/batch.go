@@ -86,8 +86,8 @@ func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Ver
 func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) error {
 	v.reset(g)
 	v.Times = ask.Times
-	if r != nil {
-		v.attributes = r.Attributes
+	if r != nil && g.observed() {
+		v.attributes, v.method, v.path, v.Client = r.Attributes, r.Method, r.Path, r.Client
 	}
 	r = v.locate(g, set, r)
 	if places := set.Endpoints(); places != nil {

@@ -190,11 +190,14 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 // began is the time since the start, for observers; 0: there are none. time.Since reads one clock where time.Now reads
 // two, and a clock is a tenth of a decision in memory.
 func (g *Gate) began() (at time.Duration) {
-	if len(g.observers) > 0 || g.trace != nil {
+	if g.observed() {
 		at = time.Since(g.start)
 	}
 	return at
 }
+
+// observed reports whether verdicts are read before Decide returns.
+func (g *Gate) observed() bool { return len(g.observers) > 0 || g.trace != nil }
 
 // conclude records an error, and calls the observers.
 func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.Duration) {
@@ -211,7 +214,7 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 	if g.trace != nil {
 		g.trace(ctx, v)
 	}
-	v.attributes = nil // front ends reuse it
+	v.attributes, v.method, v.path = nil, "", "" // front ends reuse them
 	if v.isLocated {
 		v.located.Attributes, v.located.DescriptorKeys = nil, nil
 	}

@@ -60,7 +60,7 @@ type Verdict struct {
 	Delay   time.Duration // how long a granted caller should wait: the longest delay of borrowed units
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
-	Client  netip.Addr    // of a denied request
+	Client  netip.Addr    // of the request; only if the gate has observers, or the request is denied
 
 	worst       int // of claims; −1: none
 	enforced    int // how many of claims count
@@ -83,6 +83,8 @@ type Verdict struct {
 	located     *rules.Request // the request, completed; nil: never needed
 	isLocated   bool
 	attributes  rules.Attributes // until the observers were called
+	method      string           // likewise
+	path        string           // likewise
 }
 
 // about describes a claim.

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -685,6 +687,53 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 	for status, want := range map[int]string{429: "请求过多", 500: "服务器内部错误", 418: "I'm a teapot"} {
 		if got := wording.Title("zh", status); got != want {
 			t.Errorf("title of %d: %s, want %s", status, got, want)
+		}
+	}
+}
+
+// TestRefusalHasTheIDThatObserversRead: what a client quotes is found in the audit log.
+func TestRefusalHasTheIDThatObserversRead(t *testing.T) {
+	const traced = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	var seen []string
+	observe := gate.WithObserver(func(v *gate.Verdict) {
+		method, path := v.Target()
+		seen = []string{v.RequestID(), v.RequestID(), method, path, v.Client.String()}
+	})
+	g := gatetest.New(t, memstore.New(), "rules: [{name: r, match: {path: /x/*}, limit: 1/1h}]", observe)
+	m, err := httplimit.ByRules(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, limits := m(hello), perAddress(t, limiter(t, memstore.New(), weir.SlidingLog{Limit: 1, Window: time.Hour}))(hello)
+	ask(rules, "GET", "/x/1")
+	ask(limits, "GET", "/x/1")
+	if seen[0] != "" {
+		t.Errorf("a granted request has the id %s, which nobody else knows", seen[0])
+	}
+	for _, c := range []struct{ name, value, want string }{
+		{"X-Request-Id", "req-7", "req-7"},
+		{"Traceparent", traced, "4bf92f3577b34da6a3ce929d0e0e4736"},
+		{"X-Request-Id", `a/b"?`, `a/b"?`},
+		{"X-Request-Id", "", ""},
+		{"X-Request-Id", strings.Repeat("a", 129), ""},
+		{"X-Request-Id", "two words", ""},
+		{"X-Request-Id", "\xff", ""},
+	} {
+		for kind, handler := range map[string]http.Handler{"rules": rules, "limits": limits} {
+			seen = nil
+			refused := ask(handler, "GET", "/x/1", header(c.name, c.value))
+			id := refused.Header().Get("X-Request-Id")
+			if want := c.want; id != want && (want != "" || !regexp.MustCompile("^[0-9a-f]{32}$").MatchString(id)) {
+				t.Errorf("%s: %s %q: the response has the id %q", kind, c.name, c.value, id)
+			}
+			if want := []string{id, id, "GET", "/x/1", "192.0.2.1"}; seen != nil && !slices.Equal(seen, want) {
+				t.Errorf("%s %q: observers read %q, want %q", c.name, c.value, seen, want)
+			}
+			var problem struct{ Instance string }
+			json.Unmarshal(refused.Body.Bytes(), &problem)
+			if u, err := url.Parse(problem.Instance); err != nil || u.Scheme != "urn" || problem.Instance != "urn:weir:request:"+url.PathEscape(id) {
+				t.Errorf("%s: the instance is %q: %v", kind, problem.Instance, err)
+			}
 		}
 	}
 }

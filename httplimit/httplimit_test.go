@@ -132,7 +132,8 @@ func TestRefusal(t *testing.T) {
 	if err := json.Unmarshal([]byte(refused.text), &problem); err != nil {
 		t.Fatal(err)
 	}
-	want := `map[detail:Too many requests: try again in 90 s. status:429 title:Request cannot be satisfied as assigned quota has been exceeded type:https://iana.org/assignments/http-problem-types#quota-exceeded violated-policies:[api]]`
+	id := refused.Header.Get("X-Request-Id")
+	want := `map[detail:Too many requests: try again in 90 s. instance:urn:weir:request:` + id + ` status:429 title:Request cannot be satisfied as assigned quota has been exceeded type:https://iana.org/assignments/http-problem-types#quota-exceeded violated-policies:[api]]`
 	if got := fmt.Sprint(problem); got != want {
 		t.Errorf("the body is %s\nwant %s", got, want)
 	}

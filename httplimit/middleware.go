@@ -143,6 +143,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	}
 	m.describe(w.Header(), c)
 	if c.refusal != nil {
+		c.refusal.RequestID = c.attributes.made // which observers have seen
 		m.answer(w, c.request, c.refusal, c.body)
 		return admission{}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/rpcstatus"
 	"github.com/weirproject/weir/internal/wording"
 )
@@ -34,6 +35,9 @@ type Refusal struct {
 	// Message is a sentence for people in Language: the rule's, or "en" or "zh" by Accept-Language. Language
 	// is "" if the rule does not state it.
 	Message, Language string
+	// RequestID is the request's X-Request-Id, or the trace id of its traceparent; without a valid one it is made for
+	// the refusal, which has it as X-Request-Id, so that a client can say which of its requests was refused.
+	RequestID string
 
 	say wording.Text
 }
@@ -46,7 +50,7 @@ const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exc
 
 // Problem is application/problem+json (RFC 9457). For an exceeded limit it has the type
 // quota-exceeded of the draft, with the names of the limits in violated-policies and the rule's
-// label, if it has one; otherwise about:blank.
+// label, if it has one; otherwise about:blank. Its instance ends with the id of the request.
 func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	problem := struct {
 		Type     string   `json:"type"`
@@ -55,8 +59,12 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 		Detail   string   `json:"detail"`
 		Violated []string `json:"violated-policies,omitempty"`
 		Label    string   `json:"label,omitempty"`
+		Instance string   `json:"instance,omitempty"`
 	}{"about:blank", wording.Title(refusal.Language, refusal.Status), refusal.Status, refusal.Message, refusal.Violated,
-		refusal.Label}
+		refusal.Label, ""}
+	if refusal.RequestID != "" {
+		problem.Instance = requestid.Instance(refusal.RequestID)
+	}
 	if refusal.Exceeded {
 		problem.Type, problem.Title = quotaExceeded, wording.Exceeds(refusal.Language)
 	}
@@ -101,8 +109,12 @@ func Template(contentType string, template interface{ Execute(io.Writer, any) er
 // answer writes a refusal. It ignores write errors: the connection is gone.
 func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
 	refusal.Message, refusal.Language = refusal.say(r.Header["Accept-Language"])
+	if refusal.RequestID == "" {
+		refusal.RequestID = requestid.For(r.Header)
+	}
 	call := c.grpc && rpcstatus.Is(r)
 	h := w.Header()
+	h.Set(requestid.Field, refusal.RequestID)
 	var text []byte
 	if !call {
 		var contentType string

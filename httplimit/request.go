@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -31,12 +32,25 @@ type attributes struct {
 	webvalues.Request
 	request    *http.Request
 	descriptor func(r *http.Request, name string) string
+	made       string // the id of a request without one; "": not needed yet
 }
 
 var _ rules.Attributes = (*attributes)(nil)
 
 func attributesOf(r *http.Request, descriptor func(r *http.Request, name string) string) attributes {
-	return attributes{webvalues.Request{Host: r.Host, RawQuery: r.URL.RawQuery, Fields: r.Header}, r, descriptor}
+	return attributes{
+		Request:    webvalues.Request{Host: r.Host, RawQuery: r.URL.RawQuery, Fields: r.Header},
+		request:    r,
+		descriptor: descriptor,
+	}
+}
+
+// MakeRequestID is the id of a request that has none: see gate.Verdict.
+func (a *attributes) MakeRequestID() string {
+	if a.made == "" {
+		a.made = requestid.New()
+	}
+	return a.made
 }
 
 // Descriptor is a custom descriptor.

@@ -106,13 +106,15 @@ func (a *auditCommand) command(use, short string, run auditRun) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&a.store, "store", "", "`URL` of the Redis with the records, if no FILE is given (or WEIR_STORE)")
 	flags.StringVar(&a.filter.Rule, "rule", "", "only records of the rule of this `NAME`")
-	flags.StringVar(&a.key, "key", "", "only records of this `KEY`, or of one value of it, such as an address")
+	flags.StringVar(&a.key, "key", "", "only records of this `KEY`, or of one value of it, or of this client")
 	flags.StringVar(&a.filter.Outcome, "outcome", "",
 		"only records of this `KIND`: refused, denied, failed, ban, rules,\noverride, block, allow, reset, lift, "+
 			"degraded, recovered, alert or resolved")
 	flags.StringVar(&a.filter.Node, "node", "", "only records of the node of this `NAME`")
 	flags.StringVar(&a.filter.RequestID, "request-id", "",
-		"only records of the request with this `ID`: its X-Request-Id, or the\ntrace id of its traceparent")
+		"only records of the request with this `ID`: the X-Request-Id of its response")
+	flags.StringVar(&a.filter.Method, "method", "", "only records of requests with this `METHOD`")
+	flags.StringVar(&a.filter.Path, "path", "", "only records of requests with this `PATH`; /a/* is all that begin so")
 	flags.StringVar(&a.hashKeyFile, "hash-key-file", "",
 		"`FILE` with the secret of hashed keys, to find one by --key (or WEIR_HASH_KEY)")
 	flags.BoolVar(&a.json, "json", false, "print a line of JSON for each record")
@@ -226,7 +228,8 @@ func (a *auditCommand) print(list []audit.Record, heading bool) error {
 	}
 	table := tabwriter.NewWriter(a.system.Out, 0, 8, 2, ' ', 0)
 	if heading {
-		row(table, "TIME", "NODE", "OUTCOME", "RULE", "KEY", "WAIT", "REQUEST ID", "ACTOR", "REASON")
+		row(table, "TIME", "NODE", "OUTCOME", "RULE", "KEY", "WAIT", "CLIENT", "REQUEST", "REQUEST ID", "ACTOR",
+			"REASON")
 	}
 	for i := range list {
 		printRecord(table, &list[i])
@@ -246,5 +249,6 @@ func printRecord(w io.Writer, r *audit.Record) {
 		why = r.Text
 	}
 	row(w, r.At.Format("2006-01-02T15:04:05.000Z07:00"), printable(r.Node), r.Outcome, r.Rule, printable(r.Key), wait,
-		printable(r.RequestID), printable(r.Actor), printable(why))
+		r.Client, printable(strings.TrimSpace(r.Method+" "+r.Path)), printable(r.RequestID), printable(r.Actor),
+		printable(why))
 }

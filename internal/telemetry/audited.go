@@ -15,6 +15,9 @@ type AuditRecord struct {
 	Rule      string        `json:"rule,omitempty"`
 	Key       string        `json:"key,omitempty"` // as the rule's AppendKey makes it; of a denied request: the client
 	RequestID string        `json:"request_id,omitempty"`
+	Method    string        `json:"method,omitempty"`
+	Path      string        `json:"path,omitempty"` // its first 256 bytes
+	Client    string        `json:"client,omitempty"`
 	Wait      time.Duration `json:"wait_ns,omitempty"` // until it would pass, or the length of a ban; −1: never
 	Actor     string        `json:"actor,omitempty"`   // who made a change
 	Text      string        `json:"text,omitempty"`
@@ -22,8 +25,10 @@ type AuditRecord struct {
 
 // An AuditFilter selects records; empty fields match all.
 type AuditFilter struct {
-	Rule, Outcome, Node, RequestID string
-	// Key is a key as it is recorded, or one value of it, such as an address.
+	Rule, Outcome, Node, RequestID, Method string
+	// Path is a path, or, with a * at its end, how it begins.
+	Path string
+	// Key is a key as it is recorded, or one value of it, or the client: an address.
 	Key          string
 	Digest       string // of Key, if keys are recorded hashed
 	Since, Until time.Time
@@ -33,12 +38,17 @@ type AuditFilter struct {
 func (f *AuditFilter) Matches(r *AuditRecord) bool {
 	for _, one := range [...]struct{ want, is string }{
 		{f.Rule, r.Rule}, {f.Outcome, r.Outcome}, {f.Node, r.Node}, {f.RequestID, r.RequestID},
+		{f.Method, r.Method},
 	} {
 		if one.want != "" && one.want != one.is {
 			return false
 		}
 	}
-	if f.Key != "" && !f.isKey(r.Key) {
+	if f.Key != "" && !f.isKey(r.Key) && f.Key != r.Client && (f.Digest == "" || f.Digest != r.Client) {
+		return false
+	}
+	if begin, any := strings.CutSuffix(f.Path, "*"); f.Path != "" && f.Path != r.Path &&
+		!(any && strings.HasPrefix(r.Path, begin)) {
 		return false
 	}
 	return !r.At.Before(f.Since) && (f.Until.IsZero() || r.At.Before(f.Until))
@@ -47,6 +57,9 @@ func (f *AuditFilter) Matches(r *AuditRecord) bool {
 func (f *AuditFilter) isKey(key string) bool {
 	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, ValueInKey(f.Key))
 }
+
+// KeyOfClient stands for the key of a denied request.
+func KeyOfClient(address string) string { return "client.ip" + ValueInKey(address) }
 
 // ValueInKey is a value as it stands in a key, with its length.
 func ValueInKey(text string) string { return fmt.Sprintf("=%d:%s", len(text), text) }

@@ -62,7 +62,7 @@ func (l *live) add(s Sample) {
 // Matches reports whether a sample is selected.
 func (f *Filter) Matches(s *Sample) bool {
 	return (f.Rule == "" || f.Rule == s.Rule) && (f.Outcome == "" || f.Outcome == s.Outcome) &&
-		(f.Key == "" || f.Key == s.Key || slices.Contains(keytext.Values(s.Key), f.Key))
+		(f.Key == "" || f.Key == s.Key || f.Key == s.Client || slices.Contains(keytext.Values(s.Key), f.Key))
 }
 
 // Recent returns samples of this node, the latest first. A flood of requests that pass does not displace the others.
@@ -122,7 +122,19 @@ func (r *Recorder) sample(e *event, weight float64) Sample {
 	if e.rule != nil {
 		s.Rule = e.rule.Name()
 	}
-	s.Key, s.Hidden = r.shown(plainKey(e.key.String()))
+	client := ""
+	if e.client.IsValid() {
+		client = e.client.String()
+	}
+	key := plainKey(e.key.String())
+	if key == "" && e.outcome == gate.Denied && client != "" {
+		key = KeyOfClient(client)
+	}
+	s.Key, s.Hidden = r.shown(key)
+	s.Client, _ = r.shown(client)
+	method, path, _ := strings.Cut(e.target.String(), " ")
+	s.Method = method
+	s.Path, _ = r.shown(path)
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,20 +41,22 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 	id := headers{"X-Request-Id": "r-7"}
 	ask(&rules.Request{User: "a"}, gate.Passed)
 	ask(&rules.Request{User: "a"}, gate.Passed)
-	ask(&rules.Request{User: "a", Attributes: id}, gate.Refused)
-	ask(&rules.Request{User: "b", Path: "/admin"}, gate.Denied)
+	client := netip.MustParseAddr("192.0.2.1")
+	ask(&rules.Request{User: "a", Attributes: id, Method: "GET", Path: "/a", Client: client}, gate.Refused)
+	ask(&rules.Request{User: "b", Method: "PUT", Path: "/admin", Client: client}, gate.Denied)
 	ask(&rules.Request{Path: "/"}, gate.Passed)
 	n.gate.Decide(t.Context(), &rules.Request{User: "c"}, gate.Ask{}, &v) // a look
 	n.pass(tick)
 	text := func(f Filter, most int) (lines string) {
 		for _, s := range n.Recent(f, most) {
-			lines += fmt.Sprintln(s.Rule, s.Key, s.Outcome, s.Reason, s.Wait > 0, s.RequestID, s.Weight, s.Node)
+			lines += fmt.Sprintln(s.Rule, s.Key, s.Method, s.Path, s.Client, s.Outcome, s.Reason, s.Wait > 0, s.RequestID, s.Weight, s.Node)
 		}
 		return lines
 	}
-	all := "user user=- passed within_limits false  1 a\nadmin  denied missing_key false  1 a\n" +
-		"user user=1:a refused limit_exceeded true r-7 1 a\nuser user=1:a passed within_limits false  1 a\n" +
-		"user user=1:a passed within_limits false  1 a\n"
+	denied := "admin client.ip=9:192.0.2.1 PUT /admin 192.0.2.1 denied missing_key false  1 a\n"
+	refused := "user user=1:a GET /a 192.0.2.1 refused limit_exceeded true r-7 1 a\n"
+	passed := "user user=1:a    passed within_limits false  1 a\n"
+	all := "user user=-  /  passed within_limits false  1 a\n" + denied + refused + passed + passed
 	for _, c := range []struct {
 		filter Filter
 		most   int
@@ -61,8 +64,9 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 	}{
 		{Filter{}, 100, all},
 		{Filter{}, 0, ""},
-		{Filter{Outcome: "refused"}, 100, "user user=1:a refused limit_exceeded true r-7 1 a\n"},
-		{Filter{Rule: "user", Key: "user=1:a"}, 1, "user user=1:a refused limit_exceeded true r-7 1 a\n"},
+		{Filter{Outcome: "refused"}, 100, refused},
+		{Filter{Key: "192.0.2.1"}, 100, denied + refused},
+		{Filter{Rule: "user", Key: "user=1:a"}, 1, refused},
 		{Filter{Rule: "nothing"}, 100, ""},
 	} {
 		if got := text(c.filter, c.most); got != c.want {
@@ -70,8 +74,8 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 		}
 	}
 	n.Hide = func(key string) string { return fmt.Sprint("hidden ", len(key)) }
-	ask(&rules.Request{User: "secret"}, gate.Passed)
-	if s := n.Recent(Filter{}, 1)[0]; s.Key != "hidden 13" || !s.Hidden {
+	ask(&rules.Request{User: "secret", Path: "/of/ann", Client: client}, gate.Passed)
+	if s := n.Recent(Filter{}, 1)[0]; s.Key != "hidden 13" || !s.Hidden || s.Path != "hidden 7" || s.Client != "hidden 9" {
 		t.Errorf("%+v", s)
 	}
 }

@@ -296,6 +296,11 @@ func (r *Recorder) draw(t *tap, v *gate.Verdict, claim *weir.Claim, base *event)
 		e.key.set(claim.Key)
 	}
 	e.id.set(v.RequestID())
+	method, path := v.Target()
+	e.client = v.Client
+	e.target.set(method)
+	e.target.add(" ")
+	e.target.add(path)
 	t.end()
 }
 

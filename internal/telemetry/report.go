@@ -119,9 +119,12 @@ type Comparison struct {
 type Sample struct {
 	At        time.Time     `json:"at"`
 	Node      string        `json:"node"`
-	Rule      string        `json:"rule,omitempty"` // that decided, or is nearest to refusing its key
-	Key       string        `json:"key,omitempty"`
-	Hidden    bool          `json:"hidden,omitempty"`
+	Rule      string        `json:"rule,omitempty"`   // that decided, or is nearest to refusing its key
+	Key       string        `json:"key,omitempty"`    // of a denied request: the client
+	Hidden    bool          `json:"hidden,omitempty"` // Key, Client and Path are digests
+	Method    string        `json:"method,omitempty"`
+	Path      string        `json:"path,omitempty"` // with Method, its first 63 bytes
+	Client    string        `json:"client,omitempty"`
 	Outcome   string        `json:"outcome"` // passed, refused, denied, failed
 	Reason    string        `json:"reason"`
 	Cost      int64         `json:"cost"`

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,7 @@ const (
 	perTick = 1000
 )
 
-// maxText is the most bytes of a key and of a request id that are copied.
+// maxText is the most bytes of a key, of a request id, and of a method with a path that are copied.
 const maxText = 64
 
 // A tap takes decisions that are drawn at random with a probability that adapts to the traffic. It never waits:
@@ -42,8 +43,10 @@ type event struct {
 	reason  gate.Reason
 	cost    int64
 	wait    time.Duration
+	client  netip.Addr
 	key     text
 	id      text
+	target  text // method, blank, path
 }
 
 // keyed says where a request was counted for its key.
@@ -61,6 +64,8 @@ type text struct {
 }
 
 func (t *text) set(s string) { t.size = uint8(copy(t.bytes[:], s)) }
+
+func (t *text) add(s string) { t.size += uint8(copy(t.bytes[t.size:], s)) }
 
 func (t *text) String() string { return string(t.bytes[:t.size]) }
 

@@ -35,7 +35,8 @@ func (h *handler) searchAudit(ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	f := &telemetry.AuditFilter{Rule: c.query.Get("rule"), Outcome: c.query.Get("outcome"), Node: c.query.Get("node"),
-		RequestID: c.query.Get("request_id"), Key: c.query.Get("key")}
+		RequestID: c.query.Get("request_id"), Key: c.query.Get("key"), Method: c.query.Get("method"),
+		Path: c.query.Get("path")}
 	now := time.Now()
 	if f.Since, err = c.moment("from", now); err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ func telemetryOperations() []operation {
 			answer: text, query: "rule key outcome", store: true,
 			summary: "Stream samples of this server's decisions as they are made"}),
 		{method: get, path: "audit", id: "searchAudit", run: (*handler).searchAudit, answer: AuditRecords{},
-			query: "request_id key rule outcome node from until most", store: true,
+			query: "request_id key rule outcome method path node from until most", store: true,
 			summary: "Search the audit log: refusals, bans and changes of all servers, the latest first"},
 	}
 }
@@ -185,7 +185,9 @@ var parameters = map[string]web.Parameter{
 	"node":       {Doc: "Of this server alone."},
 	"outcome":    {Doc: "passed, refused, denied or failed; of the audit log also ban, rules and the like."},
 	"request":    {Doc: "The ID of the request."},
-	"request_id": {Doc: "The ID of the request: its X-Request-Id, or the trace ID of its traceparent."},
+	"request_id": {Doc: "The ID of the request: the X-Request-Id of its response."},
+	"method":     {Doc: "The method of the request."},
+	"path":       {Doc: "The path of the request; /login/* stands for all that begin so."},
 	"log_format": {Doc: "The format of the log; the default is to detect it."},
 	"sweep":      {Doc: "Limits to try, such as login=5/1m..200/1m:12."},
 	"propose":    {Doc: "Propose limits for this rule, or for all."},

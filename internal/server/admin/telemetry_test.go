@@ -359,9 +359,9 @@ func TestAuditIsSearched(t *testing.T) {
 		return []telemetry.AuditRecord{{At: at, Outcome: "refused", RequestID: "r1"}, {At: at.Add(time.Second), Outcome: "ban"}}, nil
 	}
 	c := w.start()
-	c.ask("GET audit?request_id=r1&key=203.0.113.7&rule=login&from=2h&most=7", "").has(200,
+	c.ask("GET audit?request_id=r1&key=203.0.113.7&rule=login&method=POST&path=/a*&from=2h&most=7", "").has(200,
 		`{"records":[{"at":"2026-11-24T07:00:01Z"`, `"request_id":"r1"`)
-	if asked.Key != "203.0.113.7" || asked.Rule != "login" || time.Since(asked.Since) < 2*time.Hour {
+	if asked.Key != "203.0.113.7" || asked.Rule != "login" || asked.Method+asked.Path != "POST/a*" || time.Since(asked.Since) < 2*time.Hour {
 		t.Errorf("%+v", asked)
 	}
 	c.ask("GET audit?request_id=r9", "").has(200, `{"records":[],"from":"2`)

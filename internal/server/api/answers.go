@@ -32,6 +32,7 @@ type answer struct {
 	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
 	Message      string      `json:"message,omitzero" doc:"Of a refusal: the rule's message, if it has one."`
 	Language     string      `json:"language,omitzero" doc:"Of the message, such as zh, if the rule states it."`
+	RequestID    string      `json:"request_id,omitzero" doc:"Of a request that does not pass, in the audit log."`
 	Checks       []check     `json:"checks" doc:"The state of each limit, after the grant."`
 	Skipped      []skipped   `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
 	Route        string      `json:"route,omitzero" doc:"After a peek with routed: the chosen route."`

@@ -2,9 +2,11 @@ package api
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -38,6 +40,7 @@ func (a *ask) reset() {
 		query:       old.query[:0],
 		cookies:     old.cookies[:0],
 		descriptors: old.descriptors[:0],
+		made:        old.made[:0],
 	}}
 }
 
@@ -83,7 +86,12 @@ func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 }
 
 // attributes are the parts of a request that have names.
-type attributes struct{ headers, query, cookies, descriptors []pair }
+type attributes struct {
+	headers, query, cookies, descriptors []pair
+
+	tells bool   // the answer says the id of the request
+	made  []byte // that id, if the request has none; empty: not needed yet
+}
 
 type pair struct{ name, value string }
 
@@ -98,6 +106,17 @@ func (a *attributes) Cookie(name string) string { return value(a.cookies, name, 
 
 // Descriptor implements rules.Attributes.
 func (a *attributes) Descriptor(name string) string { return value(a.descriptors, name, equal) }
+
+// MakeRequestID is the id of a request that has none: see gate.Verdict.
+func (a *attributes) MakeRequestID() string {
+	if !a.tells {
+		return ""
+	}
+	if len(a.made) == 0 {
+		a.made = requestid.Append(a.made)
+	}
+	return unsafe.String(&a.made[0], len(a.made))
+}
 
 func value(list []pair, name string, same func(a, b string) bool) string {
 	for i := range list {

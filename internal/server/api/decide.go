@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
@@ -60,6 +61,7 @@ func (c *call) batchQuestions() []gate.Question {
 			c.verdicts = append(c.verdicts, new(gate.Verdict))
 		}
 		ask, from := &c.asks[i], len(own)
+		ask.attributes.tells = c.tells()
 		g := ask.gateAsk(own)
 		own = g.Claims
 		g.Claims = own[from:len(own):len(own)]
@@ -71,6 +73,7 @@ func (c *call) batchQuestions() []gate.Question {
 
 // ask decides an ask into c.verdict.
 func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
+	ask.attributes.tells = c.tells()
 	g := ask.gateAsk(c.own[:0])
 	g.Aside = aside
 	c.own = g.Claims
@@ -173,6 +176,7 @@ func (c *call) appendAnswer(e *extras) {
 	}
 	if c.out = b; full {
 		c.appendMessage(e.ask)
+		c.appendRequestID(e.ask)
 		c.appendChecks(e.peeked != nil)
 		c.appendSkipped()
 		c.appendRoute(e.ask)
@@ -201,6 +205,21 @@ func (c *call) appendMessage(ask *ask) {
 			c.out = appendString(append(c.out, `,"language":`...), language)
 		}
 	}
+}
+
+// tells reports whether answers have the ids of requests that do not pass.
+func (c *call) tells() bool { return !c.compact && !c.numbered }
+
+// appendRequestID appends the id under which the audit log has a request that did not pass.
+func (c *call) appendRequestID(ask *ask) {
+	if !ask.attributes.tells || !ask.requested || ask.times == 0 || c.verdict.Outcome == gate.Passed {
+		return
+	}
+	id := requestid.Of(&ask.attributes)
+	if id == "" {
+		id = ask.attributes.MakeRequestID()
+	}
+	c.out = appendString(append(c.out, `,"request_id":`...), id)
 }
 
 func appendState(b []byte, d *weir.Decision) []byte {

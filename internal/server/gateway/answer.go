@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/rpcstatus"
 )
 
@@ -68,12 +69,14 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 
 // answer writes a response of the gateway itself, as application/problem+json, or as a status of gRPC.
 func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	id := requestid.For(r.Header)
+	w.Header().Set(requestid.Field, id)
 	if rpcstatus.Is(r) {
 		call := rpcstatus.Answer{Status: status, Message: text}
 		call.Write(w, r)
 		return
 	}
-	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text})
+	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text, RequestID: id})
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")

@@ -24,6 +24,11 @@
 // An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
 // uncounted connection to the upstream.
 //
+// # Request id
+//
+// A request has an X-Request-Id from here on: the client's, or the trace id of its traceparent, or, if neither is
+// valid, a new one. Limits read it, the service gets it, and a response has it, unless the service states another.
+//
 // # Forwarding fields
 //
 // The gateway sets X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto. A client's own values
@@ -50,6 +55,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/pathform"
@@ -203,7 +209,16 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	identify(formed.Header)
 	g.limited.ServeHTTP(w, formed)
+}
+
+// identify gives a request its id. It is the server's own header that changes: a copy would cost more than the id.
+func identify(h http.Header) {
+	id := requestid.For(h)
+	if lines := h[requestid.Field]; len(lines) != 1 || lines[0] != id {
+		h[requestid.Field] = []string{id}
+	}
 }
 
 // RoundTrip implements http.RoundTripper: it reaches the service of a request's route, or the upstream.
@@ -300,6 +315,9 @@ func opened(response *http.Response) error {
 	if response.Request == nil { // of a Transport that does not set it
 		return nil
 	}
+	if response.Header[requestid.Field] == nil {
+		response.Header[requestid.Field] = response.Request.Header[requestid.Field]
+	}
 	p := passageOf(response.Request.Context())
 	switch {
 	case p == nil:
@@ -324,6 +342,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 		}
 	}
 	web.DropSession(p.Out.Header)
+	p.Out.Header[requestid.Field] = p.In.Header[requestid.Field] // also if Connection names it, as a client's field
 	// The same map: net/http fills it in at the end of the body.
 	p.Out.Trailer = p.In.Trailer
 	if up := p.Out.Header["Upgrade"]; up != nil && !strings.EqualFold(up[0], "websocket") {

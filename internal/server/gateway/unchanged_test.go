@@ -72,7 +72,7 @@ func TestResponsesHaveTheFieldsOfTheService(t *testing.T) {
 	}
 }
 
-// fields are the header fields of a response but the time, those that limits add, and those of one connection.
+// fields are the header fields of a response but the time, the request id, those that limits add, and those of one connection.
 func fields(t *testing.T, method, url string) http.Header {
 	t.Helper()
 	r, err := http.NewRequest(method, url, nil)
@@ -85,7 +85,7 @@ func fields(t *testing.T, method, url string) http.Header {
 	}
 	io.Copy(io.Discard, response.Body)
 	response.Body.Close()
-	for _, name := range []string{"Date", "Connection", "Ratelimit", "Ratelimit-Policy"} {
+	for _, name := range []string{"Date", "Connection", "X-Request-Id", "Ratelimit", "Ratelimit-Policy"} {
 		response.Header.Del(name)
 	}
 	return response.Header

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,7 +48,7 @@ func (headers) Cookie(string) string        { return "" }
 func (headers) Descriptor(string) string    { return "" }
 
 func from(client, id string) *rules.Request {
-	return &rules.Request{Method: "GET", Path: "/", Client: netip.MustParseAddr(client), Attributes: headers{"X-Request-Id": id}}
+	return &rules.Request{Method: "POST", Path: "/" + id, Client: netip.MustParseAddr(client), Attributes: headers{"X-Request-Id": id}}
 }
 
 // A memory is a sink that keeps what it is given, in writes of at most batch. It fails the writes that fail names.
@@ -58,6 +59,9 @@ type memory struct {
 	calls int
 	fail  func(call int) bool
 }
+
+// named are the texts of an entry with a key.
+var named = &[texts]string{ofKey: "k"}
 
 func (*memory) Name() string { return "memory" }
 func (m *memory) Batch() int { return m.batch }
@@ -109,13 +113,14 @@ rules:
 		if r.Wait > 0 {
 			r.Wait = r.Wait.Truncate(time.Minute) + time.Minute // it ends with the window
 		}
-		got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s %s %v %s %s", r.Outcome, r.Reason, r.Rule, r.Key, r.RequestID, r.Wait > 0, r.Actor, r.Text)), " "))
+		got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s %s %s %s %s %v %s %s", r.Outcome, r.Reason, r.Rule, r.Key, r.RequestID, r.Method, r.Path, r.Client,
+			r.Wait > 0, r.Actor, r.Text)), " "))
 	}
-	want := `refused limit_exceeded login client.ip=9:192.0.2.1 b true
-ban login client.ip=9:192.0.2.1 c true
-refused limit_exceeded login client.ip=9:192.0.2.1 c true
-refused banned login client.ip=9:192.0.2.1 d true
-denied deny_list client.ip=10:192.0.2.66 e false
+	want := `refused limit_exceeded login client.ip=9:192.0.2.1 b POST /b 192.0.2.1 true
+ban login client.ip=9:192.0.2.1 c POST /c 192.0.2.1 true
+refused limit_exceeded login client.ip=9:192.0.2.1 c POST /c 192.0.2.1 true
+refused banned login client.ip=9:192.0.2.1 d POST /d 192.0.2.1 true
+denied deny_list client.ip=10:192.0.2.66 e POST /e 192.0.2.66 false
 override login 192.0.2.7 false ann 500/1m for 2h: load test`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("recorded:\n%s\nwant:\n%s", text, want)
@@ -203,7 +208,7 @@ func TestFullQueueCountsLosses(t *testing.T) {
 		rules := open(t, `rules: [{name: ip, limit: fixed_window 1/1h}]`).Rules().Rules()
 		const n = 3 * maxQueued // before the next tick
 		for range n {
-			log.add(&entry{at: time.Now(), rule: rules[0], outcome: uint8(gate.Refused)}, "k", "")
+			log.add(&entry{at: time.Now(), rule: rules[0], outcome: uint8(gate.Refused)}, named)
 		}
 		time.Sleep(11 * time.Second)
 		c := log.Counts()[0]
@@ -226,7 +231,7 @@ func TestAnOutageLosesNoMark(t *testing.T) {
 		refused := 0
 		for range 10 * maxBacklog / 1000 { // more than the backlog
 			for range 1000 {
-				log.add(&entry{at: time.Now(), outcome: uint8(gate.Refused), reason: gate.LimitExceeded}, "k", "")
+				log.add(&entry{at: time.Now(), outcome: uint8(gate.Refused), reason: gate.LimitExceeded}, named)
 				refused++
 			}
 			time.Sleep(every)
@@ -253,7 +258,7 @@ func TestCloseDoesNotWaitForABrokenSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &memory{batch: 64, fail: func(int) bool { return true }}
 		log := New(Config{Keys: Shown, Sinks: []Sink{sink}, Log: quiet})
-		log.add(&entry{at: time.Now()}, "k", "")
+		log.add(&entry{at: time.Now()}, named)
 		began := time.Now()
 		log.Close()
 		if c := log.Counts()[0]; c.Lost != 1 || time.Since(began) > closeWithin {
@@ -284,6 +289,14 @@ func TestRedact(t *testing.T) {
 	if got := Shown.Redact("user=1:\xff", nil); got != "user=1:\uFFFD" {
 		t.Errorf("shown: %q", got)
 	}
+	for keys, want := range map[Keys]string{Shown: "POST /é\uFFFD 192.0.2.1", Hidden: "POST", Hashed: "POST hashed: hashed:"} {
+		log := &Log{Config: Config{Keys: keys, Secret: []byte("secret")}}
+		r := log.record(&entry{client: netip.MustParseAddr("192.0.2.1")}, &[texts]string{ofMethod: "POST", ofPath: "/é\xff"})
+		got := regexp.MustCompile("[0-9a-f]{16}").ReplaceAllString(strings.TrimSpace(r.Method+" "+r.Path+" "+r.Client), "")
+		if got != want {
+			t.Errorf("%s: %q, want %q", keys, got, want)
+		}
+	}
 	if got := Hidden.Redact("user=3:ann", nil); got != "" {
 		t.Errorf("hidden: %q", got)
 	}
@@ -295,7 +308,8 @@ func TestRedact(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	r := Record{At: at, Node: "n1", Outcome: "refused", Rule: "login", Key: "user=3:ann client.ip=9:192.0.2.1", RequestID: "q"}
+	r := Record{At: at, Node: "n1", Outcome: "refused", Rule: "login", Key: "user=3:ann client.ip=9:192.0.2.1", RequestID: "q",
+		Method: "POST", Path: "/login/2", Client: "192.0.2.9"}
 	for _, c := range []struct {
 		f    Filter
 		want bool
@@ -303,6 +317,12 @@ func TestFilter(t *testing.T) {
 		{Filter{}, true},
 		{Filter{Node: "n1", Outcome: "refused", Rule: "login", RequestID: "q", Key: "192.0.2.1", Since: at}, true},
 		{Filter{Key: r.Key}, true},
+		{Filter{Key: "192.0.2.9", Method: "POST", Path: "/login/*"}, true},
+		{Filter{Key: "gone", Digest: "192.0.2.9"}, true},
+		{Filter{Path: "/login/2"}, true},
+		{Filter{Path: "/login"}, false},
+		{Filter{Path: "/login/1*"}, false},
+		{Filter{Method: "GET"}, false},
 		{Filter{Key: "ann"}, true},
 		{Filter{Key: "an"}, false},
 		{Filter{Key: "192.0.2.10"}, false},
@@ -322,7 +342,7 @@ func TestFilter(t *testing.T) {
 
 func TestNeverIsMinusOne(t *testing.T) {
 	log := &Log{Config: Config{Keys: Shown}}
-	if r := log.record(&entry{wait: weir.Never}, "", ""); r.Wait != -1 {
+	if r := log.record(&entry{wait: weir.Never}, named); r.Wait != -1 {
 		t.Errorf("wait %v", r.Wait)
 	}
 }

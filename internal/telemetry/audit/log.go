@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 const (
 	// every is how often the queue is emptied.
 	every = 100 * time.Millisecond
-	// maxQueued and maxText bound the queue, in records and in bytes of their keys and request ids: 80,000
+	// maxQueued and maxText bound the queue, in records and in bytes of their texts: 80,000
 	// records a second. Records beyond that are counted as lost, so that a flood cannot take the processor from
 	// requests.
 	maxQueued = 8192
@@ -64,7 +65,7 @@ type Log struct {
 type shard struct {
 	mu      sync.Mutex
 	entries []entry
-	text    []byte // key and request id of each entry
+	text    []byte // key, request id, method and path of each entry
 	spare   struct {
 		entries []entry
 		text    []byte
@@ -77,10 +78,26 @@ type entry struct {
 	at      time.Time
 	rule    *rules.Rule // nil: none
 	wait    time.Duration
-	key, id int // bytes of text
+	client  netip.Addr
+	sizes   [texts]int32
 	outcome uint8
 	reason  gate.Reason
 }
+
+// The texts of an entry.
+const (
+	ofKey = iota
+	ofID
+	ofMethod
+	ofPath
+	texts
+)
+
+// Clients choose methods and paths: longer ones are cut.
+const (
+	maxMethod = 32
+	maxPath   = 256
+)
 
 // ban is the outcome of an entry for a ban; the others are those of gate.
 const ban = uint8(gate.Failed) + 1
@@ -105,25 +122,31 @@ func (l *Log) Verdict(v *gate.Verdict) {
 	if v.Times == 0 || v.Outcome == gate.Passed && len(v.Banned()) == 0 {
 		return
 	}
-	id := v.RequestID()
-	l.bans(v.Banned(), id)
+	of := [texts]string{ofID: v.RequestID()}
+	method, path := v.Target()
+	of[ofMethod], of[ofPath] = method[:min(len(method), maxMethod)], path[:min(len(path), maxPath)]
+	l.bans(v.Banned(), v.Client, of)
 	if v.Outcome == gate.Passed {
 		return
 	}
-	e := entry{at: time.Now(), rule: v.Rule, outcome: uint8(v.Outcome), reason: v.Reason}
+	e := entry{at: time.Now(), rule: v.Rule, outcome: uint8(v.Outcome), reason: v.Reason, client: v.Client}
 	if check, ok := v.Worst(); ok && check.Decided {
 		e.wait = check.Decision.RetryAfter
 	}
-	l.add(&e, keyOf(v), id)
+	of[ofKey] = keyOf(v)
+	l.add(&e, &of)
 }
 
 // Counting records the bans of a response, as an observer for gate.WithCountObserver. The request that caused them has
 // passed, and is not known any more.
-func (l *Log) Counting(c *gate.Counting) { l.bans(c.Banned, "") }
+func (l *Log) Counting(c *gate.Counting) {
+	l.bans(c.Banned, netip.Addr{}, [texts]string{})
+}
 
-func (l *Log) bans(list []gate.Ban, id string) {
+func (l *Log) bans(list []gate.Ban, client netip.Addr, of [texts]string) {
 	for _, b := range list {
-		l.add(&entry{at: time.Now(), rule: b.Rule, wait: b.Length, outcome: ban}, b.Key, id)
+		of[ofKey] = b.Key
+		l.add(&entry{at: time.Now(), rule: b.Rule, wait: b.Length, outcome: ban, client: client}, &of)
 	}
 }
 
@@ -138,23 +161,29 @@ func keyOf(v *gate.Verdict) string {
 		}
 	}
 	if v.Client.IsValid() {
-		return "client.ip" + telemetry.ValueInKey(v.Client.String())
+		return telemetry.KeyOfClient(v.Client.String())
 	}
 	return ""
 }
 
 // add queues an entry, or counts it as lost.
-func (l *Log) add(e *entry, key, id string) {
+func (l *Log) add(e *entry, of *[texts]string) {
+	size := 0
+	for i, text := range of {
+		e.sizes[i] = int32(len(text))
+		size += len(text)
+	}
 	s := &l.shards[rand.Uint32()&uint32(len(l.shards)-1)]
-	e.key, e.id = len(key), len(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.entries) == maxQueued/len(l.shards) || len(s.text)+len(key)+len(id) > maxText/len(l.shards) {
+	if len(s.entries) == maxQueued/len(l.shards) || len(s.text)+size > maxText/len(l.shards) {
 		l.lost.Add(1)
 		return
 	}
 	s.entries = append(s.entries, *e)
-	s.text = append(append(s.text, key...), id...)
+	for _, text := range of {
+		s.text = append(s.text, text...)
+	}
 }
 
 // Mark records a change or an incident.
@@ -228,18 +257,24 @@ func (s *shard) take(l *Log, list []Record) []Record {
 	at := 0
 	for i := range entries {
 		e := &entries[i]
-		key := string(text[at : at+e.key])
-		id := string(text[at+e.key : at+e.key+e.id])
-		at += e.key + e.id
-		list = append(list, l.record(e, key, id))
+		var of [texts]string
+		for j, size := range e.sizes {
+			of[j] = string(text[at : at+int(size)])
+			at += int(size)
+		}
+		list = append(list, l.record(e, &of))
 	}
 	clear(entries) // drop the rules
 	s.spare.entries, s.spare.text = entries, text
 	return list
 }
 
-func (l *Log) record(e *entry, key, id string) Record {
-	r := Record{At: e.at.UTC(), Node: l.Node, Key: l.Keys.Redact(key, l.Secret), RequestID: id, Wait: e.wait}
+func (l *Log) record(e *entry, of *[texts]string) Record {
+	r := Record{At: e.at.UTC(), Node: l.Node, Key: l.Keys.Redact(of[ofKey], l.Secret), RequestID: of[ofID],
+		Method: strings.ToValidUTF8(of[ofMethod], "\uFFFD"), Path: l.Keys.Redact(of[ofPath], l.Secret), Wait: e.wait}
+	if e.client.IsValid() {
+		r.Client = l.Keys.Redact(e.client.String(), l.Secret)
+	}
 	if e.rule != nil {
 		r.Rule = e.rule.Name()
 	}

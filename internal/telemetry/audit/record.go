@@ -30,8 +30,8 @@ const (
 	Hidden Keys = "hidden" // not at all
 )
 
-// Redact returns a key as it is recorded. secret is for Hashed: without one, addresses could be found by
-// trying all of them.
+// Redact returns a key, a path or a client as it is recorded. secret is for Hashed: without one, addresses could be
+// found by trying all of them.
 func (k Keys) Redact(key string, secret []byte) string {
 	switch {
 	case key == "" || k == Hidden:

@@ -82,6 +82,9 @@ var textFields = []struct {
 	{"rule", func(r *Record) *string { return &r.Rule }},
 	{"key", func(r *Record) *string { return &r.Key }},
 	{"request_id", func(r *Record) *string { return &r.RequestID }},
+	{"method", func(r *Record) *string { return &r.Method }},
+	{"path", func(r *Record) *string { return &r.Path }},
+	{"client", func(r *Record) *string { return &r.Client }},
 	{"actor", func(r *Record) *string { return &r.Actor }},
 	{"text", func(r *Record) *string { return &r.Text }},
 }

@@ -20,7 +20,8 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 func numbered(from, to int) (list []Record) {
 	for i := from; i < to; i++ {
 		list = append(list, Record{At: noon.Add(time.Duration(i) * time.Second), Node: "n1", Outcome: "refused",
-			Reason: "limit_exceeded", Rule: "ip", Key: "client.ip=9:192.0.2.1", RequestID: fmt.Sprint(i), Wait: time.Second})
+			Reason: "limit_exceeded", Rule: "ip", Key: "client.ip=9:192.0.2.1", RequestID: fmt.Sprint(i),
+			Method: "GET", Path: "/a", Client: "192.0.2.1", Wait: time.Second})
 	}
 	return list
 }
@@ -205,7 +206,7 @@ func TestStreamOutlastsAnOutage(t *testing.T) {
 	log := New(Config{Keys: Shown, Sinks: []Sink{sink}, Log: quiet})
 	total := int64(0)
 	add := func() {
-		log.add(&entry{at: time.Now()}, "k", "")
+		log.add(&entry{at: time.Now()}, named)
 		total++
 	}
 	add()

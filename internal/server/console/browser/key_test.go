@@ -161,9 +161,14 @@ func TestRequestIsFoundByItsID(t *testing.T) {
 	b.see("No such request since ")
 	b.goTo("/requests?lang=en&request_id=req-1")
 	b.until(`document.querySelector('tbody tr')`)
-	if row := b.text("tbody tr"); !strings.Contains(row, "203.0.113.7") || !strings.Contains(row, "limit exceeded") {
+	if row := b.text("tbody tr"); !strings.Contains(row, "203.0.113.7") || !strings.Contains(row, "limit exceeded") ||
+		!strings.Contains(row, "GET /login") {
 		t.Error(row)
 	}
+	b.goTo("/requests?lang=en&path=/export*")
+	b.see("No such request since ")
+	b.goTo("/requests?lang=en&path=/log*&key=203.0.113.7")
+	b.see("GET /login")
 	b.usable("requests")
 	b.picture("requests-en")
 	b.look(390, "light")

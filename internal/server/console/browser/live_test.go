@@ -25,7 +25,9 @@ func TestLiveShowsRefusedRequest(t *testing.T) {
 	if b.is(`document.body.innerText.includes('order-1') || document.querySelector('main img')`) {
 		t.Error("it shows what passed, or a text became an element")
 	}
+	b.see("GET /login")
 	b.usable("live")
+	b.picture("live-en")
 	b.click("button", "Pause")
 	s.asks(t, "203.0.113.7", "/login", "X-Request-Id", "order-3")
 	b.see("Paused; 1 new decision waits.")

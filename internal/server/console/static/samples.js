@@ -3,7 +3,7 @@ import { html } from './vendor/preact.js';
 import { Badge, Empty, Table } from './components.js';
 import { clockSeconds, duration, number, t } from './i18n.js';
 import { href } from './router.js';
-import { isCut, keyText } from './telemetry.js';
+import { isCut, keyText, visible } from './telemetry.js';
 
 const tones = { refused: 'bad', denied: 'bad', failed: 'bad' };
 
@@ -18,12 +18,18 @@ export function Samples({ list, empty }) {
 		{ name: 'key', title: t('nav.key'), cell: (one) => html`${keyLink(one)}${one.rule && html`<div class="narrow"><${RuleLink} rule=${one.rule} /></div>`}` },
 		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<${RuleLink} rule=${one.rule} />` },
 		{ title: t('live.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
+		{ name: 'key', title: t('live.target'), wide: true, cell: target },
 		{ title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
 		{ title: t('live.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
 		{ title: t('live.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('live.oneOf', { n: one.weight }) : t('live.each') },
 	];
 	return html`<${Table} caption=${t('key.decisions')} rows=${list} id=${identity} columns=${columns} empty=${html`<${Empty} title=${empty} />`} />`;
 }
+
+// target is the method, the path and the client of a request.
+export const target = (one) => html`<span class="mono">${visible([one.method, one.path].filter(Boolean).join(' '))}</span>${one.client && html`<div class="note">${clientOf(one)}</div>`}`;
+
+const clientOf = (one) => one.hidden || one.client.startsWith('hashed:') ? one.client : html`<a class="mono" href=${href('key', '', { q: one.client })}>${one.client}</a>`;
 
 const RuleLink = ({ rule }) => html`<a href=${href('rules', rule)}>${rule}</a>`;
 

@@ -4,12 +4,12 @@ import { usePolled } from '../api.js';
 import { Badge, Empty, Page, Panel, Result, Table } from '../components.js';
 import { dateTime, duration, t, zoneName } from '../i18n.js';
 import { href, setParams } from '../router.js';
-import { reasonText } from '../samples.js';
+import { reasonText, target } from '../samples.js';
 import { keyText, visible } from '../telemetry.js';
 
 const spans = ['1h', '24h', '168h', '720h'];
 
-const fields = ['request_id', 'key', 'rule'];
+const fields = ['request_id', 'key', 'rule', 'path'];
 
 export function Requests({ route }) {
 	const query = { from: route.params.get('since') || '24h', most: 200 };
@@ -43,9 +43,10 @@ const outcome = (one) => t((tones[one.outcome] && one.outcome !== 'ban' ? 'outco
 const columns = () => [
 	{ title: t('chart.time'), cell: (one) => html`<time datetime=${one.at} title=${one.at}>${dateTime(one.at)}</time>` },
 	{ title: t('live.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${outcome(one)}</${Badge}>` },
-	{ name: 'key', title: t('nav.key'), cell: (one) => html`${one.key && html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>`}<div class="narrow note">${one.rule} ${one.request_id}</div>` },
+	{ name: 'key', title: t('nav.key'), cell: (one) => html`${one.key && html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>`}<div class="narrow note">${one.rule} ${target(one)} ${one.request_id}</div>` },
 	{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<a href=${href('rules', one.rule)}>${one.rule}</a>` },
 	{ title: t('live.reason'), wide: true, cell: (one) => html`${one.text ? visible(one.text) : reasonText(one.reason ?? '')}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
+	{ name: 'key', title: t('live.target'), wide: true, cell: target },
 	{ name: 'key', title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('requests', '', { request_id: one.request_id })}>${visible(one.request_id)}</a>` },
 	{ title: t('health.node'), wide: true, cell: (one) => one.node },
 ];

@@ -6,6 +6,7 @@ export default {
 	'live.outcome.all': ['all outcomes', '全部结果'],
 	'live.reason': ['Reason', '原因'],
 	'live.request': ['Request ID', '请求 ID'],
+	'live.target': ['Request and client', '请求与客户端'],
 	'live.cost': ['Cost', '消耗'],
 	'live.weight': ['Shown', '抽样'],
 	'live.oneOf': ['1 of {n}', '{n} 中取 1'],

@@ -2,8 +2,9 @@
 export default {
 	'requests.lead': ['Which request was refused, when, and why? Of all nodes, from the audit log', '哪个请求在何时因何被拒绝？来自审计日志，包含全部节点'],
 	'requests.request_id': ['Request ID', '请求 ID'],
-	'requests.key': ['Key or address', '键或地址'],
+	'requests.key': ['Key or client address', '键或客户端地址'],
 	'requests.rule': ['Rule', '规则'],
+	'requests.path': ['Path, such as /login/*', '路径，如 /login/*'],
 	'requests.since': ['last {span}', '最近 {span}'],
 	'requests.list': ['Refusals, bans and changes', '拒绝、自动封禁与变更'],
 	'requests.list.note': ['the latest first; times of {zone}', '最新在前，时区 {zone}'],
