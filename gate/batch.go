@@ -87,7 +87,7 @@ func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) err
 	v.reset(g)
 	v.Times = ask.Times
 	if r != nil && g.observed() {
-		v.attributes, v.method, v.path, v.Client = r.Attributes, r.Method, r.Path, r.Client
+		v.attributes, v.method, v.target, v.Client = r.Attributes, r.Method, r.Path, r.Client
 	}
 	r = v.locate(g, set, r)
 	if places := set.Endpoints(); places != nil {

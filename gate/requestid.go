@@ -23,4 +23,4 @@ func (v *Verdict) RequestID() string {
 }
 
 // Target is the method and the path of the request, as the front end states them. It is for observers, as RequestID is.
-func (v *Verdict) Target() (method, path string) { return v.method, v.path }
+func (v *Verdict) Target() (method, path string) { return v.method, v.target }

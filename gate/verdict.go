@@ -84,7 +84,7 @@ type Verdict struct {
 	isLocated   bool
 	attributes  rules.Attributes // until the observers were called
 	method      string           // likewise
-	path        string           // likewise
+	target      string           // likewise: the path
 }
 
 // about describes a claim.
