@@ -1,20 +1,30 @@
 package extauthz_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/gatetest"
+	"github.com/weirproject/weir/internal/proxycheck"
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/envoytest"
 	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
@@ -33,10 +43,43 @@ func (uncounted) Panicked()            {}
 // token is that of the page.
 const token = "0123456789abcdef0123456789abcdef"
 
-// serve serves both services of Envoy by rules, and returns its port.
-func serve(t *testing.T, rules string) string {
+// A limiter serves both services of Envoy by rules. While it fails, no call has an answer, but health checks have.
+type limiter struct {
+	port    string
+	failing atomic.Bool
+	close   func()
+}
+
+// interrupted registers a service whose calls fail while it does.
+type interrupted struct {
+	grpc.ServiceRegistrar
+	by *limiter
+}
+
+func (i interrupted) RegisterService(service *grpc.ServiceDesc, to any) {
+	other := *service
+	other.Methods = slices.Clone(service.Methods)
+	for m := range other.Methods {
+		call := other.Methods[m].Handler
+		other.Methods[m].Handler = func(srv any, ctx context.Context, read func(any) error,
+			interceptor grpc.UnaryServerInterceptor) (any, error) {
+			if i.by.failing.Load() {
+				return nil, status.Error(codes.Internal, "the message cannot be read")
+			}
+			return call(srv, ctx, read, interceptor)
+		}
+	}
+	i.ServiceRegistrar.RegisterService(&other, to)
+}
+
+func (l *limiter) interrupting(register func(grpc.ServiceRegistrar)) func(grpc.ServiceRegistrar) {
+	return func(to grpc.ServiceRegistrar) { register(interrupted{to, l}) }
+}
+
+func serve(t *testing.T, rules string) *limiter {
 	t.Helper()
-	g := gatetest.New(t, memstore.New(), rules)
+	// Time stands still: a busy machine may take longer than the page's minute.
+	g := gatetest.New(t, memstore.New(memstore.WithClock(func() weir.Instant { return 1 })), rules)
 	authorization, err := extauthz.New(g, new(clientaddr.Extractor))
 	if err != nil {
 		t.Fatal(err)
@@ -45,16 +88,18 @@ func serve(t *testing.T, rules string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limiter := new(limiter)
 	server := grpcserver.New(grpcserver.Config{Access: access, Ready: func() bool { return true }, Counts: uncounted{},
 		Log: slog.New(slog.DiscardHandler), Warn: func(text string, _ ...any) { t.Error(text) }},
-		rls.New(g, rls.Options{}), authorization)
+		limiter.interrupting(rls.New(g, rls.Options{})), limiter.interrupting(authorization))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go server.Serve(l)
 	t.Cleanup(server.Close)
-	return port(t, l.Addr().String())
+	limiter.port, limiter.close = port(t, l.Addr().String()), server.Close
+	return limiter
 }
 
 func port(t *testing.T, address string) string {
@@ -141,7 +186,7 @@ func TestPage(t *testing.T) {
 			}
 			grpc := at(t, filters[0], append([]any{"typed_config"}, use.grpc...)...).(map[string]any)
 			grpc["initial_metadata"] = at(t, tree(t, p.withToken), "grpc_service", "initial_metadata")
-			drive(t, p, config)
+			drive(t, p, config, name != "Istio")
 		})
 	}
 	if at(t, tree(t, p.gateway), "spec", "extAuth", "grpc", "backendRefs", 0, "port") != 8082 {
@@ -149,10 +194,14 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// drive starts all, and sends requests.
-func drive(t *testing.T, p page, config map[string]any) {
+// servedField is a field of each response of the service, and of no other.
+const servedField = "X-Service"
+
+// drive starts all, and sends requests. A cluster that knows when weir is away serves all then.
+func drive(t *testing.T, p page, config map[string]any, away bool) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(servedField, "yes")
 		io.WriteString(w, "served")
 	}))
 	t.Cleanup(upstream.Close)
@@ -164,7 +213,7 @@ func drive(t *testing.T, p page, config map[string]any) {
 	e := envoytest.Start(t, strings.ReplaceAll(string(text), "outbound|8082||weir.limits.svc.cluster.local", "weir"),
 		"address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
 		"port_value: 3000", "port_value: "+port(t, upstream.Listener.Addr().String()),
-		"port_value: 8082", "port_value: "+weirs, "timeout: 0.1s", "timeout: 60s")
+		"port_value: 8082", "port_value: "+weirs.port, "port_value: 8083", "port_value: "+port(t, redistest.FreeAddr(t)), "timeout: 1s", "timeout: 60s")
 	for i := range 5 {
 		response, err := http.Get("http://" + e.Address("in") + "/a?b")
 		if err != nil {
@@ -184,4 +233,40 @@ func drive(t *testing.T, p page, config map[string]any) {
 			t.Errorf("request %d: %s %v %s", i, response.Status, response.Header, body)
 		}
 	}
+	if away {
+		nothingPasses(t, e.Address("in"))
+	}
+	ask := func() bool {
+		response, err := http.Get("http://" + e.Address("in") + "/a?b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.Header.Get(servedField) != ""
+	}
+	weirs.failing.Store(true)
+	for range 20 {
+		if ask() {
+			t.Fatal("a request whose check failed was served, while weir is healthy")
+		}
+	}
+	weirs.failing.Store(false)
+	weirs.close()
+	if away {
+		redistest.Await(t, "requests to pass without weir", ask)
+	}
+}
+
+// nothingPasses sends every request of weir verify-proxy.
+func nothingPasses(t *testing.T, proxy string) {
+	t.Helper()
+	report, err := proxycheck.Run(t.Context(), proxycheck.Config{URL: &url.URL{Scheme: "http", Host: proxy, Path: "/a"},
+		Mark: servedField, Methods: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, passed := range report.Passed {
+		t.Errorf("%s: served, with status %d", passed.Name, passed.Status)
+	}
+	t.Logf("%d requests: %v", report.Sent, report.Statuses)
 }

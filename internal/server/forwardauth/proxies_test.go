@@ -72,8 +72,11 @@ func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	_, after, found := strings.Cut(rest, "- name: envoy.filters.http.router")
 	config := before + "- " + strings.ReplaceAll(strings.TrimSpace(filter), "\n", indent) + indent[:len(indent)-2] +
 		"- name: envoy.filters.http.router" + after
-	before, _, last := strings.Cut(config, "    - name: weir\n")
-	if !found || !last {
+	before, away, first := strings.Cut(config, "    - name: away\n") // the listener, and after it the cluster
+	_, clusters, second := strings.Cut(away, "  clusters:\n")
+	clusters, _, last := strings.Cut(clusters, "    - name: away\n")
+	before += "  clusters:\n" + clusters
+	if !found || !first || !second || !last {
 		t.Fatal("docs/envoy.md has another order of filters or clusters")
 	}
 	deeper := func(text string) string {
