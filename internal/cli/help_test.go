@@ -57,7 +57,7 @@ func shown(t *testing.T) (list []string) {
 var elsewhere = regexp.MustCompile(`(0\.0\.0\.0|127\.0\.0\.1):(8443|6380|8081)`)
 
 // operators are the commands of operators, in an order in which each finds what it needs.
-var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable",
+var operators = []string{"rules set", "rules", "rules list", "rules get", "rules diff", "rules history", "rules rollback", "rules disable", "rules enable", "rules confirm",
 	"block", "allow", "override set", "override", "override list", "override delete", "keys", "keys get", "keys reset", "rules delete",
 	"rules compare", "rules promote", "bans", "bans list", "bans lift", "stats"}
 

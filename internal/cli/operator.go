@@ -27,6 +27,7 @@ type operator struct {
 	json, yes, force, forget, dry bool
 	check                         bool
 	why, rule, by, lasts, node    string
+	reverts                       string
 	values, limits                []string
 	revision                      int64
 	keys, most                    int

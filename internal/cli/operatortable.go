@@ -39,6 +39,9 @@ func (o *operator) addFlag(flags *pflag.FlagSet, name, usage string) {
 			"(default: the rule's key, or client.ip)"))
 	case "for":
 		flags.StringVar(&o.lasts, name, "", say("`TIME` after which the exception expires, such as 30m, 2h or 7d"))
+	case "revert-after":
+		flags.StringVar(&o.reverts, name, "", say("`TIME` after which the rule is again what it was, unless you "+
+			"run\nweir rules confirm until then, such as 30m"))
 	case "limit":
 		flags.StringArrayVar(&o.limits, name, nil, say("temporary `LIMIT` of the key, such as 500/1m; repeatable"))
 	case "value":
@@ -64,6 +67,8 @@ var (
 	ofRule = argsBetween(1, 1, "the name of a rule")
 
 	flagWhy, flagYes, flagRevision = [2]string{"why"}, [2]string{"yes"}, [2]string{"revision"}
+
+	flagReverts = [2]string{"revert-after"}
 )
 
 func newRules(s *System) *cobra.Command {
@@ -107,7 +112,7 @@ of --revision. weir rules edit does all these steps.`,
 		example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules get login | sed 's/limit: .*/limit: 4\/1m/' | weir rules set login`,
-		flags: [][2]string{flagWhy, flagYes, {"force"}, {"revision", "revision `NUMBER` that the text was " +
+		flags: [][2]string{flagWhy, flagYes, flagReverts, {"force"}, {"revision", "revision `NUMBER` that the text was " +
 			"made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
 		run: (*operator).setRule,
 	}, {
@@ -115,8 +120,20 @@ of --revision. weir rules edit does all these steps.`,
 		long: `Change a rule in $VISUAL, $EDITOR or vi. If another operator has changed it meanwhile, or your
 text has a mistake, the text is kept in a file and the next command is suggested. A new rule
 starts as a template.`,
-		example: "  weir rules edit login --why \"still too many\"", flags: [][2]string{flagWhy, flagYes},
-		run: func(o *operator, args []string) error { return o.edit(args[0]) },
+		example: `  weir rules edit login --why "still too many"
+  weir rules edit login --revert-after 30m`,
+		flags: [][2]string{flagWhy, flagYes, flagReverts},
+		run:   func(o *operator, args []string) error { return o.edit(args[0]) },
+	},
+	{
+		use: "confirm NAME", short: "Keep a change that would revert by itself", args: ofRule,
+		long: `Keep a change that was made with --revert-after. Without that the rule is again what it was, on all
+nodes, also if they are restarted or Redis is down; the history records it. After that time the
+command fails: make the change again.`,
+		example: `  weir rules get login | sed 's/limit: .*/limit: 8\/1m/' | weir rules set login --revert-after 30m
+  weir rules confirm login --why "nobody is refused"`,
+		flags: [][2]string{flagWhy, flagRevision},
+		run:   func(o *operator, args []string) error { return o.turnRule("confirm", http.MethodPost, args[0]) },
 	},
 	turnRule("delete", http.MethodDelete, "Delete a rule from the ledger; rollback restores it"),
 	turnRule("enable", http.MethodPost, "Enable a rule of the ledger"),

@@ -18,6 +18,11 @@ import (
 
 // stateOf is the state of a rule in a word or two.
 func stateOf(r *admin.Rule) string {
+	if !r.Reverts.IsZero() {
+		unconfirmed := *r
+		unconfirmed.Reverts = time.Time{}
+		return fmt.Sprintf("%s, reverts %s", stateOf(&unconfirmed), r.Reverts.UTC().Format(time.RFC3339))
+	}
 	switch {
 	case !r.Enabled:
 		return "disabled"
@@ -138,7 +143,11 @@ func (o *operator) set(name string, body []byte, given int64) error {
 			"use weir rules edit %[1]s; or weir rules get %[1]s > FILE, change it, and weir rules set %[1]s FILE; "+
 			"or --force", name, *seen)
 	}
-	return o.change(serverRequest{method: http.MethodPut, path: rulePath(name), query: o.query(),
+	query := o.query()
+	if o.reverts != "" {
+		query.Set("revert_after", o.reverts)
+	}
+	return o.change(serverRequest{method: http.MethodPut, path: rulePath(name), query: query,
 		kind: "application/yaml", body: body, seen: seen})
 }
 
@@ -182,6 +191,10 @@ func printChanges(w io.Writer, answer *admin.Written) {
 func printWritten(w io.Writer, done *admin.Written) {
 	printChanges(w, done)
 	fmt.Fprintf(w, "revision %d, %s\n", done.Revision, inForce(done.InForce, done.Waiting))
+	if !done.Reverts.IsZero() {
+		fmt.Fprintf(w, "reverts %s, unless you run weir rules confirm %s\n", done.Reverts.UTC().Format(time.RFC3339),
+			done.Name)
+	}
 }
 
 // turnRule deletes, enables or disables a rule.

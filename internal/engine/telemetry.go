@@ -243,7 +243,7 @@ func (e *Engine) describeRules(n *telemetry.Node) {
 	n.Revision = status.Revision()
 	for i := range status.Layers {
 		if status.Layers[i].Name == LedgerLayer {
-			text, _, _ := strings.Cut(status.Layers[i].Revision, ",") // such as "12, 1 ended"
+			text, _, _ := strings.Cut(status.Layers[i].Revision, ",") // such as "12, 1 reverted"
 			n.Ledger, _ = strconv.ParseInt(text, 10, 64)
 		}
 	}

@@ -51,6 +51,7 @@ type Document struct {
 	Revision int64  // of the last change
 	Author   Author
 	When     time.Time // by the ledger's clock
+	Reverts  time.Time // by the ledger's clock, unless the change is confirmed; zero: it stays
 }
 
 // A Change is a change of a rule or an exception, or an operation on a key.
@@ -62,6 +63,7 @@ type Change struct {
 	Key       *Key             // non-nil: the operation is on this key, and changed no rule
 	Diff      []ruleset.Change // to the rule before, if the history still has it
 	Over      *Original        // non-nil: the rule was put before this one
+	Trial     *Trial           // non-nil: it reverts unless it is confirmed
 }
 
 // An Original is a rule of another source, such as a file, that a rule of the ledger goes before. The history has it as
@@ -90,6 +92,7 @@ type payload struct {
 	Exception *exceptionText `json:"exception,omitempty"`
 	Key       *Key           `json:"key,omitempty"`
 	Over      *Original      `json:"over,omitempty"`
+	Trial     *trialText     `json:"trial,omitempty"`
 }
 
 // Text returns the draft as a Backend stores it: after the revision and the microseconds since 1970
@@ -128,6 +131,13 @@ func Decode(name, value string) (Change, error) {
 		}
 		c.Exception = &e
 	}
+	if p.Trial != nil {
+		t, ok := p.Trial.trial(&c.Document)
+		if !ok {
+			return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
+		}
+		c.Trial, c.Reverts = &t, t.End
+	}
 	return c, nil
 }
 
@@ -152,7 +162,11 @@ func Again(name, value string, now time.Time, by Author) (text string, ok bool) 
 	if by.Why == "" {
 		by.Why = c.Author.Why
 	}
-	d := Draft{Name: name, by: by, payload: payload{YAML: c.YAML, Enabled: c.Enabled, What: "restore"}}
+	d := Draft{Name: name, by: by, payload: payload{YAML: c.YAML, Enabled: c.Enabled}}
+	if c.Trial != nil && !d.tryOn(&c, now) {
+		return "", false
+	}
+	d.What = "restore"
 	if e := c.Exception; e != nil {
 		d.Exception = textOf(e)
 		left := e.Until.Sub(now)
@@ -162,6 +176,20 @@ func Again(name, value string, now time.Time, by Author) (text string, ok bool) 
 		}
 	}
 	return d.Text(), true
+}
+
+// tryOn lets a draft of a change revert when the change would, or be what it reverts to. It is not ok where that is no
+// rule.
+func (d *Draft) tryOn(c *Change, now time.Time) (ok bool) {
+	left := c.Trial.End.Sub(now)
+	if left < LeastFor {
+		d.payload = c.reverted()
+		return !d.Deleted
+	}
+	before := c.Trial.before
+	before.For = min(left, c.Trial.For).Microseconds()
+	d.Trial = &before
+	return true
 }
 
 // ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error

@@ -193,12 +193,19 @@ func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err
 // rules: the error is then a *rules.Error or a *weir.InputError. A new rule (seen is 0) is enabled;
 // a disabled one stays disabled. Set returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
-	return l.SetOver(ctx, name, yaml, seen, by, nil)
+	return l.SetWith(ctx, name, yaml, seen, by, Extra{})
 }
 
-// SetOver is Set for a rule that goes before one of another source, if seen is 0.
-func (l *Ledger) SetOver(ctx context.Context, name, yaml string, seen int64, by Author, over *Original) (
+// An Extra is what only some changes have.
+type Extra struct {
+	Over    *Original     // what the rule goes before, if it is new; nil: nothing
+	Reverts time.Duration // unless it is confirmed, the rule is then what it was; 0: it stays
+}
+
+// SetWith is Set with an Extra.
+func (l *Ledger) SetWith(ctx context.Context, name, yaml string, seen int64, by Author, with Extra) (
 	revision int64, err error) {
+	over := with.Over
 	if seen != 0 || over != nil && len(over.YAML) > MaxDocument {
 		over = nil
 	}
@@ -209,12 +216,21 @@ func (l *Ledger) SetOver(ctx context.Context, name, yaml string, seen int64, by 
 	if err := l.fits(ctx, name, yaml); err != nil {
 		return 0, err
 	}
-	d, err := l.Get(ctx, name)
-	if err != nil && !errors.Is(err, ErrNoRule) {
+	var held *Change
+	switch c, err := l.backend.Get(ctx, name); {
+	case err == nil:
+		held = &c
+	case !errors.Is(err, ErrNoRule):
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: yaml, Enabled: err != nil || d.Enabled, What: "set", Over: over}})
+	d := Draft{Name: name, Seen: seen, by: by,
+		payload: payload{YAML: yaml, Enabled: held == nil || held.Enabled, What: "set", Over: over}}
+	if with.Reverts != 0 {
+		if err := d.revertsTo(held, with.Reverts); err != nil {
+			return 0, err
+		}
+	}
+	return l.commit(ctx, d)
 }
 
 // isControl reports characters that could control a terminal.

@@ -313,19 +313,34 @@ type memorySource struct {
 }
 
 // Load implements ruleset.Source.
-func (s *memorySource) Load(context.Context, bool) (n ruleset.Update) {
+func (s *memorySource) Load(ctx context.Context, _ bool) (n ruleset.Update) {
 	var snapshot *Snapshot
 	snapshot, s.changed = s.memory.snapshot()
-	return s.view.Update(snapshot)
+	n = s.view.Update(snapshot)
+	if s.view.Reverted() {
+		if err := New(s.memory).Settle(ctx); err != nil {
+			n.Warning = errors.Join(n.Warning, err)
+		}
+	}
+	return n
 }
 
 // Wait implements ruleset.Source.
 func (s *memorySource) Wait(ctx context.Context) {
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	if ends := s.view.Ends(); !ends.IsZero() {
+		timer.Reset(time.Until(ends))
+	}
 	select {
 	case <-s.changed:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
+
+// maxWait is the longest time without a look whether a change has reverted.
+const maxWait = time.Hour
 
 // Close implements ruleset.Source.
 func (s *memorySource) Close() {}

@@ -16,6 +16,8 @@ type View struct {
 	name    string // of the files
 	entries map[string]*viewed
 	rules   []rules.Spec // of the last update; nil: one of them has changed since
+	ends    time.Time    // of the first trial that is not over, by this process' clock; zero: there is none
+	back    int          // entries whose trial is over in the last update
 }
 
 // A viewed entry is the state of one entry.
@@ -24,13 +26,23 @@ type viewed struct {
 	wrong error       // why it is not used; nil: it is
 	good  *Change     // the last good version; nil: there was none
 	spec  *rules.Spec // of it; nil: it is an exception, or disabled
+	ends  time.Time   // of its trial, by the ledger's clock; zero: it has none
+	over  bool        // it has ended: good is what was before
 }
 
 // NewView makes a view. name is that of the files, in errors.
 func NewView(name string) *View { return &View{name: name, entries: make(map[string]*viewed)} }
 
-// Update returns the rules and exceptions of a snapshot.
+// Ends is when a change of the last update reverts, by this process' clock; zero: none does.
+func (v *View) Ends() time.Time { return v.ends }
+
+// Reverted reports whether a change of the last update has reverted: see Ledger.Settle.
+func (v *View) Reverted() bool { return v.back > 0 }
+
+// Update returns the rules and exceptions of a snapshot, which may be an old one: changes revert in time.
 func (v *View) Update(s *Snapshot) ruleset.Update {
+	v.ends, v.back = time.Time{}, 0
+	now := s.Now.Add(time.Since(s.Read))
 	for name, e := range v.entries {
 		if _, there := s.Values[name]; !there {
 			v.changed(e)
@@ -39,7 +51,7 @@ func (v *View) Update(s *Snapshot) ruleset.Update {
 	}
 	names := sortedNames(s.Values)
 	for _, name := range names {
-		v.put(name, s.Values[name])
+		v.put(name, s.Values[name], now)
 	}
 	file := &rules.File{Name: v.name}
 	wrong := &ruleset.Error{}
@@ -47,6 +59,7 @@ func (v *View) Update(s *Snapshot) ruleset.Update {
 	fresh, leftOut := v.rules == nil, 0
 	for _, name := range names {
 		e := v.entries[name]
+		v.note(e, s)
 		switch {
 		case e.good == nil:
 		case e.good.Exception != nil:
@@ -67,19 +80,26 @@ func (v *View) Update(s *Snapshot) ruleset.Update {
 	}
 	file.Rules = slices.Clip(v.rules)
 	file.Exceptions = ExceptionsOf(exceptions, s.Now, s.Read)
-	return ruleset.Update{File: file, Revision: fmt.Sprint(s.Revision), Warning: wrong.OrNil(), LeftOut: leftOut}
+	revision := fmt.Sprint(s.Revision)
+	if v.back > 0 { // these are other rules than those of the revision
+		revision += fmt.Sprintf(", %d reverted", v.back)
+	}
+	return ruleset.Update{File: file, Revision: revision, Warning: wrong.OrNil(), LeftOut: leftOut}
 }
 
-func (v *View) put(name, value string) {
+func (v *View) put(name, value string, now time.Time) {
 	e := v.entries[name]
 	if e == nil {
 		e = new(viewed)
 		v.entries[name] = e
-	} else if e.value == value {
+	} else if e.value == value && e.over == e.isOver(now) {
 		return
 	}
-	e.value = value
 	c, err := Decode(name, value)
+	e.value, e.ends = value, c.Reverts
+	if e.over = e.isOver(now); e.over {
+		c.revert()
+	}
 	var spec *rules.Spec
 	if err == nil && c.Exception == nil && c.YAML != "" {
 		var parsed rules.Spec
@@ -90,10 +110,25 @@ func (v *View) put(name, value string) {
 		return
 	}
 	v.changed(e)
-	if e.good, e.spec = &c, nil; c.Exception == nil && c.Enabled {
+	if e.good, e.spec = &c, nil; c.Deleted {
+		e.good = nil
+	} else if c.Exception == nil && c.Enabled {
 		e.spec, v.rules = spec, nil
 	}
 }
+
+// note counts what has reverted, and finds the next entry that will.
+func (v *View) note(e *viewed, s *Snapshot) {
+	switch ends := s.Read.Add(e.ends.Sub(s.Now)); {
+	case e.over:
+		v.back++
+	case !e.ends.IsZero() && (v.ends.IsZero() || ends.Before(v.ends)):
+		v.ends = ends
+	}
+}
+
+// isOver reports whether the trial of the value is over.
+func (e *viewed) isOver(now time.Time) bool { return !e.ends.IsZero() && !now.Before(e.ends) }
 
 // changed records that an entry has changed. While no rule changes, the slice of rules stays in the
 // same memory, by which the Manager knows that it need not compile.

@@ -95,3 +95,32 @@ func TestALedgerConnectsOnFirstUse(t *testing.T) {
 		t.Error("no error from what is closed")
 	}
 }
+
+// TestUnconfirmedChangesRevertOnAllNodes at their time, also while Redis is down.
+func TestUnconfirmedChangesRevertOnAllNodes(t *testing.T) {
+	server := redistest.Start(t)
+	one, two, ctx := openLedger(t, server.URL()), openLedger(t, server.URL()), t.Context()
+	nodes := []*node{startFrom(t, one.Source()), startFrom(t, two.Source())}
+	everywhere := func(limit string) {
+		t.Helper()
+		redistest.Await(t, limit, func() bool {
+			for _, n := range nodes {
+				if set := n.keeper.Status().RuleSet; set == nil || len(set.File.Rules) != 1 || set.File.Rules[0].Limit[0] != limit {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	rulesettest.Done(t, 1)(one.Set(ctx, "a", "{name: a, limit: 10/1m}", 0, ann))
+	rulesettest.Done(t, 2)(one.SetWith(ctx, "a", "{name: a, limit: 20/1m}", 1, ann, ledger.Extra{Reverts: time.Second}))
+	everywhere("10/1m")
+	redistest.Await(t, "the change that says so", func() bool { d, err := two.Get(ctx, "a"); return err == nil && d.Revision == 3 })
+	rulesettest.Done(t, 4)(two.SetWith(ctx, "a", "{name: a, limit: 30/1m}", 3, ann, ledger.Extra{Reverts: 2 * time.Second}))
+	everywhere("30/1m")
+	server.Kill()
+	everywhere("10/1m")
+	if _, err := one.Confirm(ctx, "a", 4, ann); err == nil {
+		t.Error("confirmed without Redis")
+	}
+}

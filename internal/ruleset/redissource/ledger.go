@@ -103,7 +103,7 @@ func (c *config) keys() []string {
 // Source returns a source of the enabled rules and the exceptions, which sends each change at once.
 // It is a source.Reloader too.
 func (l *Ledger) Source() *Source {
-	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config))
+	return newSource(l.backend.source.url, l.backend.source.config, newLedgerState(&l.backend.source.config, l.Settle))
 }
 
 // Get implements ledger.Backend.

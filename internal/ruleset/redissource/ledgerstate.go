@@ -73,12 +73,13 @@ type ledgerState struct {
 	config *config
 	script *rueidis.Lua
 	view   *ledger.View
-	held   *snapshot // the last accepted reading
-	lost   error     // non-nil: changes were lost
+	held   *snapshot                   // the last accepted reading
+	lost   error                       // non-nil: changes were lost
+	revert func(context.Context) error // Ledger.Settle
 }
 
-func newLedgerState(c *config) *ledgerState {
-	return &ledgerState{config: c, script: ledgerScript(readText),
+func newLedgerState(c *config, revert func(context.Context) error) *ledgerState {
+	return &ledgerState{config: c, script: ledgerScript(readText), revert: revert,
 		view: ledger.NewView("redis ledger " + ruleset.Quoted(c.prefix)), held: new(snapshot)}
 }
 
@@ -104,6 +105,17 @@ func (s *ledgerState) read(ctx context.Context, client rueidis.Client) error {
 	s.held = held
 	s.config.lastRead.accept(held)
 	return nil
+}
+
+// turns implements state.
+func (s *ledgerState) turns() time.Time { return s.view.Ends() }
+
+// settle implements state.
+func (s *ledgerState) settle(ctx context.Context) error {
+	if !s.view.Reverted() || s.config.claim == Look {
+		return nil
+	}
+	return s.revert(ctx)
 }
 
 // contents implements state.

@@ -21,6 +21,7 @@ import (
 // A setState has the members of all wanted sets. Its mutex is for Complete and Keep, and for the
 // reader of the connection, which calls all.
 type setState struct {
+	lasting
 	channel    string
 	allowEmpty bool
 

@@ -124,7 +124,17 @@ type state interface {
 	read(ctx context.Context, client rueidis.Client) error
 	// contents returns the current rules. It reports mistakes of messages once.
 	contents() ruleset.Update
+	// turns is when the contents are others by themselves; zero: never.
+	turns() time.Time
+	// settle writes to Redis what the contents have become by themselves.
+	settle(ctx context.Context) error
 }
+
+// lasting is the part of a state whose contents are the same until something is read.
+type lasting struct{}
+
+func (lasting) turns() time.Time             { return time.Time{} }
+func (lasting) settle(context.Context) error { return nil }
 
 // A refusal is the reason for not accepting what was read over a good connection.
 type refusal struct {
@@ -172,11 +182,20 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 	n, err := s.load(ctx, reload)
 	if err = s.config.foreign(err); err != nil {
 		n = s.failed(err)
+		if s.turned() { // without Redis too; the next Load has the error
+			n = s.state.contents()
+		}
 	} else {
 		s.pause = 0
 	}
 	s.last = n
 	return n
+}
+
+// turned reports whether the contents have changed by themselves.
+func (s *Source) turned() bool {
+	at := s.state.turns()
+	return !at.IsZero() && !time.Now().Before(at)
 }
 
 func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err error) {
@@ -208,7 +227,7 @@ func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err e
 		}
 		changed, s.whole = true, true
 	}
-	changed = s.receive(messages) || changed
+	changed = s.receive(messages) || s.turned() || changed
 	if !s.whole { // the first set must be complete
 		return s.last, nil
 	}
@@ -218,7 +237,11 @@ func (s *Source) load(ctx context.Context, reload bool) (n ruleset.Update, err e
 		}
 		s.reported = time.Now()
 	}
-	return s.state.contents(), nil
+	n = s.state.contents()
+	if err := s.state.settle(ctx); err != nil {
+		n.Warning = errors.Join(n.Warning, err)
+	}
+	return n, nil
 }
 
 // receive applies messages, and reports whether one changed anything.
@@ -267,6 +290,9 @@ func (s *Source) Wait(ctx context.Context) {
 	next := s.due
 	if s.full && s.client != nil {
 		next = s.earliest
+	}
+	if at := s.state.turns(); !at.IsZero() && at.Before(next) {
+		next = at
 	}
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()

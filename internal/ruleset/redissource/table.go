@@ -17,6 +17,7 @@ import (
 
 // A table is the state of the hashes: one hash is one rule. It does no I/O; its scans do.
 type table struct {
+	lasting
 	prefix          string
 	most            int
 	allowEmpty      bool

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -699,7 +700,7 @@ func TestOperationsOnKeysNeedHistory(t *testing.T) {
 
 func outages(c *client) {
 	for _, line := range []string{"GET rules", "GET rules/login", "DELETE rules/login", "POST rules/login/enable",
-		"POST rules/login/disable",
+		"POST rules/login/disable", "POST rules/login/confirm",
 		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1",
 		"DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all",
 		"POST rules/login/promote", "GET bans", "POST bans/lift?rule=guess&key=client.ip%3D11%3A203.0.113.7"} {
@@ -721,7 +722,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	everyStatus(t, w, c, guarded)
 	c.witness.SawAll(guarded.witness, broken.witness, losses(t).witness, reloads(t).witness,
 		reports(t).witness, brokenReports(t).witness, replayedLog(t).witness, refusedForms(t).witness,
-		simultaneous(t).witness)
+		simultaneous(t).witness, trial(t).witness)
 }
 
 func everyStatus(t *testing.T, w *world, c, guarded *client) {
@@ -811,6 +812,36 @@ func TestFirstEditOfAFilesRuleIsTakenBack(t *testing.T) {
 	c.ask("GET rules/per-ip", "").has(200, `"from": "config"`, "fixed_window 100/1h")
 	c.ask("GET history?name=per-ip", "").has(200, "per-ip: limit fixed_window 5/1h -> fixed_window 100/1h; counts are kept")
 	c.ask("POST rules/per-ip/rollback", "", isNew, "*").has(400, "say to which revision")
+}
+
+// TestEditRevertsUnlessConfirmed: it says when, and a confirmation that is too late says so.
+func TestEditRevertsUnlessConfirmed(t *testing.T) { trial(t) }
+
+func trial(t *testing.T) *client {
+	c := memory(t).start()
+	edit := func(limit string) string {
+		return "name: per-ip\nkey: [client.ip]\nlimit: fixed_window " + limit + "\n"
+	}
+	c.ask("PUT rules/per-ip?revert_after=soon", edit("5/1h"), isNew, "*").has(400, "such as 30m, 2h or 7d")
+	c.ask("PUT rules/per-ip?revert_after=1ms", edit("5/1h"), isNew, "*").has(422, "1s to 8784h")
+	c.ask("PUT rules/per-ip?revert_after=30m", edit("5/1h"), isNew, "*").has(200, `"reverts": "`)
+	for _, path := range []string{"GET rules", "GET rules/per-ip", "GET history"} {
+		c.ask(path, "").has(200, `"reverts": "`)
+	}
+	c.ask("POST rules/per-ip/confirm", "").has(428)
+	c.ask("POST rules/per-ip/confirm", "", match, `"7"`).has(412)
+	c.ask("POST rules/per-ip/confirm?why=calm", "", match, `"1"`).has(200, `"revision": 2`, `"in_force": true`)
+	c.ask("POST rules/per-ip/confirm", "", match, `"2"`).has(422, "this one stays as it is")
+	c.ask("POST rules/login/confirm", "", match, `"2"`).has(404)
+	c.ask("GET history", "").has(200, `"what": "confirm"`, `"why": "calm"`)
+	c.ask("PUT rules/per-ip?revert_after=1s", edit("9/1h"), match, `"2"`).has(200)
+	for !strings.Contains(c.ask("GET rules/per-ip", "").text, `"revision": 4`) {
+		time.Sleep(time.Millisecond)
+	}
+	c.ask("GET rules/per-ip", "").has(200, "fixed_window 5/1h")
+	c.ask("POST rules/per-ip/confirm", "", match, `"3"`).has(409, "it was taken back: make it again")
+	c.ask("GET history", "").has(200, `"what": "revert"`, "nobody confirmed revision 3")
+	return c
 }
 
 // TestDeleteRestoresRuleOfFile that the rule of the ledger had replaced.

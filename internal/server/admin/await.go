@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -52,8 +53,9 @@ func (h *handler) reached(revision int64) (is bool, why string) {
 	return false, "this server does not listen to the ledger"
 }
 
-// revisionOf returns the number in the revision of a ledger's layer; 0 if it has none.
+// revisionOf returns the number in the revision of a ledger's layer, such as "12" or "12, 1 reverted"; 0 if it has none.
 func revisionOf(text string) int64 {
+	text, _, _ = strings.Cut(text, ",")
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0

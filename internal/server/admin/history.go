@@ -22,7 +22,8 @@ func (h *handler) history(ctx context.Context, c *call) (any, error) {
 	for i := range list {
 		one := &list[i]
 		p := Entry{Revision: one.Revision, Name: one.Name, What: one.What, Who: one.Author.Who,
-			Why: one.Author.Why, When: one.When, Changes: changesOf(one.Diff), YAML: one.YAML}
+			Why: one.Author.Why, When: one.When, Changes: changesOf(one.Diff), YAML: one.YAML,
+			Reverts: one.Reverts}
 		if e := one.Exception; e != nil {
 			then := written(e, e.For)
 			p.Name, p.Exception = e.ID, &then

@@ -14,6 +14,7 @@ import (
 // problemOf converts an error. It hides errors of the ledger and the store, which may contain an address.
 func problemOf(err error) (p *web.Problem, hides bool) {
 	var changed *ledger.ConflictError
+	var reverted *ledger.RevertedError
 	var lost *ledger.LostError
 	var wrong *rules.Error
 	var input *weir.InputError
@@ -24,6 +25,8 @@ func problemOf(err error) (p *web.Problem, hides bool) {
 		p := web.Refuse(http.StatusPreconditionFailed, "%s", changed)
 		p.Current = &changed.Is
 		return p, false
+	case errors.As(err, &reverted):
+		return web.Refuse(conflict, "%s", reverted), false
 	case errors.Is(err, ledger.ErrForeign):
 		return web.Refuse(http.StatusForbidden, "%s", err), false
 	case errors.As(err, &lost):

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -73,7 +74,7 @@ func (h *handler) disabledHere(now *ruleView, name string) *ruleset.Off {
 // in force or not, because its ETag belongs to that version.
 func (h *handler) describe(document *ledger.Document, now *ruleView) Rule {
 	answer := Rule{Name: document.Name, From: h.Layer, Enabled: document.Enabled, Revision: document.Revision,
-		Who: document.Author.Who, Why: document.Author.Why, When: document.When}
+		Who: document.Author.Who, Why: document.Author.Why, When: document.When, Reverts: document.Reverts}
 	if off := now.disabled(document.Name); document.YAML == "" && off != nil {
 		answer.From = off.From
 		return answer.with(off.Rule)
@@ -221,9 +222,26 @@ func (h *handler) putRule(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.setRule(ctx, c, "set", string(text), func() (int64, error) {
-		return h.Ledger.SetOver(ctx, c.name(), string(text), c.seen, c.by(), h.original(c.name()))
+	what, reverts := "set", time.Duration(0)
+	if after := c.query.Get("revert_after"); after != "" {
+		var ok bool
+		if reverts, ok = parseDuration(after); !ok || reverts <= 0 {
+			return nil, web.Refuse(http.StatusBadRequest,
+				"revert_after is %.80q; allowed: a time with its unit, such as 30m, 2h or 7d", after)
+		}
+		what = "set, to revert in " + after
+	}
+	return h.setRule(ctx, c, what, string(text), func() (int64, error) {
+		return h.Ledger.SetWith(ctx, c.name(), string(text), c.seen, c.by(),
+			ledger.Extra{Over: h.original(c.name()), Reverts: reverts})
 	})
+}
+
+// confirmRule keeps a change that would revert.
+func (h *handler) confirmRule(ctx context.Context, c *call) (any, error) {
+	return h.change(ctx, c, &ruleChange{what: "confirm", then: h.inForce().file, commit: func() (int64, error) {
+		return h.Ledger.Confirm(ctx, c.name(), c.seen, c.by())
+	}})
 }
 
 // original is the rule of another source that is in force; nil: there is none.
@@ -272,6 +290,12 @@ func (h *handler) change(ctx context.Context, c *call, w *ruleChange) (any, erro
 	h.Mark(telemetry.Mark{Kind: "rules", Rule: c.name(), Text: w.what + ": " + ruleset.Summary(diff), Actor: c.who,
 		Reason: c.by().Why, Change: fmt.Sprint(answer.Revision)})
 	answer.InForce, answer.Waiting = h.await(ctx, answer.Revision)
+	if c.query.Get("revert_after") != "" {
+		document, err := h.Ledger.Get(ctx, c.name())
+		if err == nil && document.Revision == answer.Revision {
+			answer.Reverts = document.Reverts
+		}
+	}
 	return answer, nil
 }
 

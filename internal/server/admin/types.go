@@ -21,6 +21,7 @@ type Rule struct {
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
+	Reverts  time.Time `json:"reverts,omitzero" doc:"To what it was before, by the ledger's clock, unless it is confirmed."`
 	YAML     string    `json:"yaml,omitzero" doc:"Of one rule: its author's text; of one from elsewhere, its fields."`
 	// Of this revision, or of the rule in force if it is not from the ledger.
 	Limit     []string   `json:"limit,omitzero"`
@@ -57,6 +58,8 @@ type Written struct {
 	Changes  []Change `json:"changes"`
 	InForce  bool     `json:"in_force" doc:"On this server."`
 	Waiting  string   `json:"waiting,omitzero" doc:"Why it is not in force."`
+
+	Reverts time.Time `json:"reverts,omitzero" doc:"To what it was before, unless it is confirmed."`
 }
 
 // A NewException is the body of a request for an exception.
@@ -103,6 +106,7 @@ type Entry struct {
 	When      time.Time  `json:"when"`
 	Changes   []Change   `json:"changes"`
 	YAML      string     `json:"yaml,omitzero" doc:"The rule at that time."`
+	Reverts   time.Time  `json:"reverts,omitzero" doc:"The change was to be taken back then unless it was confirmed."`
 	Exception *Exception `json:"exception,omitzero" doc:"The exception at that time."`
 	Key       string     `json:"key,omitzero" doc:"That was reset, or whose ban was lifted."`
 }
