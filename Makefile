@@ -73,13 +73,15 @@ check: compiler
 		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; \
 	done
 
-# fuzz runs every fuzz target for a moment. A package is built once for all of its targets. They
+# fuzz runs every fuzz target for a moment. A package is built once for all of its targets, and by itself if it is
+# guided: go test takes -fuzz for one package alone. They
 # begin with the seeds alone: what earlier runs kept takes longer to read with each of them, and
 # a clean machine has none. What is only new is hardly made smaller, which would take up to a minute each.
 fuzz:
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && \
 	dirs=$$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u) && \
-	go test -c $(GUIDED) -o "$$bin/" $$dirs && \
+	$(if $(GUIDED),for dir in $$dirs; do go test -c $(GUIDED) -o "$$bin/" "$$dir" || exit 1; done,go test -c \
+		-o "$$bin/" $$dirs) && \
 	go list -f '{{.ImportPath}} {{.Dir}}' $$dirs | while read -r path dir; do \
 		cd "$$dir" || exit 1; \
 		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/p' *_test.go); do \

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
 
@@ -109,13 +110,26 @@ func (v *server) operators(l *listenerFlags) (*web.Access, error) {
 	if !certs && len(c.Tokens) == 0 && (!alone || v.secrets.token+v.secrets.readToken != "") {
 		return nil, nil
 	}
+	c.Unknown = v.unknownTokens("admin")
 	return web.NewAccess(c)
+}
+
+// unknownTokens counts and logs tokens that an API does not know: somebody may be guessing.
+func (v *server) unknownTokens(api string) func(peer string) {
+	var n atomic.Int64
+	v.engine.Metrics.Count("weir_unknown_tokens_total", "Requests with a token that is not known, by API: admin, http, "+
+		"grpc. A token has 16 characters and more, so that guesses are hopeless; but somebody may be trying.", n.Load,
+		"api", api)
+	return func(peer string) {
+		n.Add(1)
+		v.repeated.warn("a request has a token that is not known here", "api", api, "peer", peer)
+	}
 }
 
 // callers is the access to the API of decisions. Without tokens, other host names than localhost are
 // refused on a private listener: otherwise a web page could send requests by DNS rebinding, where its
 // own host name resolves to 127.0.0.1.
-func (v *server) callers(l *listenerFlags) (*web.Access, error) {
+func (v *server) callers(l *listenerFlags, api string) (*web.Access, error) {
 	var c web.Config
 	for _, token := range []web.Token{{Secret: v.secrets.readToken}, {Secret: v.secrets.token, Write: true}} {
 		if token.Secret != "" {
@@ -123,6 +137,9 @@ func (v *server) callers(l *listenerFlags) (*web.Access, error) {
 		}
 	}
 	c.Loopback = c.Tokens == nil && l.private()
+	if c.Tokens != nil {
+		c.Unknown = v.unknownTokens(api)
+	}
 	return web.NewAccess(c)
 }
 

@@ -336,6 +336,10 @@ func TestOperatorPermissions(t *testing.T) {
 	operate(t, p).fails(1, "this needs a token of an operator", "rules", "list")
 	operate(t, p, "WEIR_TOKEN=the-token-of-the-api").fails(1, "the token is not known here", "rules",
 		"list") // which applications have
+	_, _, text := get(t, p.at("http")+"/metrics")
+	if !strings.Contains(text, `weir_unknown_tokens_total{api="admin"} 1`) {
+		t.Errorf("the token is not counted:\n%s", text)
+	}
 	url := p.at("http") + "/v1/admin/rules/login"
 	if status, _, body := put(t, url, login("7/1m"), "If-Match", `"1"`, "Authorization",
 		"Bearer another-token-of-one", "X-Weir-Actor", "carol"); status != 200 {
@@ -346,7 +350,7 @@ func TestOperatorPermissions(t *testing.T) {
 	}
 	p.end()
 	if logs := p.logs(); !strings.Contains(logs, "a rule was changed") || !strings.Contains(logs,
-		"who=ann why=night") || strings.Contains(logs, "an-operators-token") {
+		"who=ann why=night") || !strings.Contains(logs, "has a token that is not known here") || strings.Contains(logs, "an-operators-token") {
 		t.Errorf("the logs are\n%s", logs)
 	}
 }

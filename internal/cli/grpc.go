@@ -26,7 +26,7 @@ func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Servic
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {
-	callers, err := v.callers(l)
+	callers, err := v.callers(l, "grpc")
 	if err != nil {
 		return err
 	}

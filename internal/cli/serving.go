@@ -215,7 +215,7 @@ func (v *server) abandon() {
 }
 
 func (v *server) openHTTP(l *listenerFlags) error {
-	callers, err := v.callers(l)
+	callers, err := v.callers(l, "http")
 	if err != nil {
 		return err
 	}

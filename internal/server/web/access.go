@@ -43,6 +43,8 @@ type Config struct {
 	Credential string
 	Named      bool // each token needs a name
 	Sessions   bool // the cookies of Login are accepted
+	// Unknown, if non-nil, is called for each token that is not known, with its sender's address, which may be "".
+	Unknown func(peer string)
 }
 
 // An Access accepts or refuses the requests to an API. Without tokens and certificates everybody may do
@@ -130,7 +132,7 @@ func (a *Access) IdentifyToken(authorization string, writes bool) error {
 	if !ok {
 		return a.noToken()
 	}
-	caller, mayWrite, err := a.byToken(text)
+	caller, mayWrite, err := a.byToken(text, "")
 	if err == nil && writes && !mayWrite {
 		err = mayOnlyRead(caller)
 	}
@@ -146,9 +148,12 @@ func mayOnlyRead(caller string) *Problem {
 	return p
 }
 
-func (a *Access) byToken(text string) (name string, mayWrite bool, err error) {
+func (a *Access) byToken(text, peer string) (name string, mayWrite bool, err error) {
 	if i := a.find(sha256.Sum256([]byte(text))); i >= 0 {
 		return a.Tokens[i].Name, a.Tokens[i].Write, nil
+	}
+	if a.Unknown != nil {
+		a.Unknown(peer)
 	}
 	p := Refuse(http.StatusUnauthorized, "the token is not known here")
 	p.authenticate = `Bearer realm="weir", error="invalid_token"`
@@ -164,7 +169,7 @@ func (a *Access) noToken() *Problem {
 // known returns the name of an authenticated caller.
 func (a *Access) known(r *http.Request) (name string, mayWrite bool, err error) {
 	if text, ok := bearer(r.Header.Get("Authorization")); ok {
-		return a.byToken(text)
+		return a.byToken(text, r.RemoteAddr)
 	}
 	if _, i := a.session(r); i >= 0 {
 		return a.Tokens[i].Name, a.Tokens[i].Write, nil

@@ -34,8 +34,13 @@ func TestInvalidTokensAreRefused(t *testing.T) {
 }
 
 func TestTokensIdentifyCallers(t *testing.T) {
+	unknown := 0
 	access, err := web.NewAccess(web.Config{Tokens: []web.Token{
 		{Name: "reader", Secret: "the-first-of-tokens"}, {Name: "writer", Secret: "the-second-of-tokens", Write: true},
+	}, Unknown: func(peer string) {
+		if unknown++; peer != "192.0.2.1:1234" { // httptest's
+			t.Errorf("the peer is %q", peer)
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +69,9 @@ func TestTokensIdentifyCallers(t *testing.T) {
 			t.Errorf("%q, writes %v: %q %v, want %q %d", test.authorization, test.writes, caller, err, test.caller,
 				test.status)
 		}
+	}
+	if unknown != 2 {
+		t.Errorf("%d tokens were not known, want 2", unknown)
 	}
 	_, err = access.Identify(httptest.NewRequest(http.MethodGet, "/", nil), false)
 	if p, ok := err.(*web.Problem); !ok || !strings.HasPrefix(p.Detail, "this needs a token:") {

@@ -280,7 +280,7 @@ func (w *Webhook) body(m *message, now time.Time) any {
 	case "slack":
 		return object{"text": escape(text)}
 	case "feishu":
-		body := object{"msg_type": "text", "content": object{"text": text}}
+		body := object{"msg_type": "text", "content": object{"text": untagged(text)}}
 		if w.Secret != "" { // the text is the key, and nothing is signed with it
 			seconds := strconv.FormatInt(now.Unix(), 10)
 			body["timestamp"] = seconds
@@ -306,6 +306,9 @@ func (w *Webhook) text(m *message) string {
 func escape(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }
+
+// untagged makes text harmless for Feishu, where <at user_id="all"> calls everybody and nothing escapes a <.
+func untagged(text string) string { return strings.ReplaceAll(text, "<", "＜") }
 
 // marshal leaves < and > as they are.
 func marshal(body any) ([]byte, error) {

@@ -190,7 +190,7 @@ func TestMessagesOfEachFormat(t *testing.T) {
 		t.Errorf("slack: %v", b)
 	}
 	f := send("feishu")[0].body
-	if f["msg_type"] != "text" || f["content"].(map[string]any)["text"] != text ||
+	if f["msg_type"] != "text" || f["content"].(map[string]any)["text"] != strings.ReplaceAll(text, "<", "＜") ||
 		f["sign"] != base64.StdEncoding.EncodeToString(sum(f["timestamp"].(string)+"\n"+secret, "")) {
 		t.Errorf("feishu: %v", f)
 	}
