@@ -22,7 +22,7 @@ func TestABatchAllocatesForItsCallsOnly(t *testing.T) {
 		"64 buckets":           {askFor(bucket, 1, names("key-", 64)...), 10},
 		"64 of many times":     {askFor(bucket, 30, names("key-", 64)...), 10},
 		"64 windows":           {askFor(window, 1, names("key-", 64)...), 10},
-		"64 of two algorithms": {append(askFor(bucket, 1, names("key-", 32)...), askFor(window, 1, names("key-", 32)...)...), 20},
+		"64 of two algorithms": {append(askFor(bucket, 1, names("key-", 32)...), askFor(window, 1, names("key-", 32)...)...), 21},
 	} {
 		ask := func() { store.DecideBatch(t.Context(), test.requests) }
 		ask()

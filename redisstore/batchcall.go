@@ -17,7 +17,7 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 	defer a.empty()
 	a.now = s.clock
 	multi := several(chunk)
-	s.prepareBatch(a, chunk, keys, multi)
+	s.prepareBatch(a, chunk, keys, multi, ordered)
 	again, err := s.askBatch(ctx, a, chunk, multi)
 	var answer *redisconn.ServerError
 	switch answered := errors.As(err, &answer); {
@@ -51,7 +51,7 @@ func several(chunk []entry) (n int) {
 }
 
 // prepareBatch fills in the keys and arguments that assembleBatch documents.
-func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi int) {
+func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi int, repeats bool) {
 	first := &chunk[0]
 	for i := range first.Claims {
 		a.kinds = append(a.kinds, first.kind(i))
@@ -65,6 +65,13 @@ func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi i
 		stride = s.scripts.args(a.kinds)
 	}
 	a.add(int64(multi), int64(stride))
+	if packedKind(first.shape) == nil {
+		once := int64(1)
+		if repeats {
+			once = 0
+		}
+		a.add(once)
+	}
 	for i := range multi {
 		a.add(chunk[i].Times)
 		a.times = max(a.times, chunk[i].Times)
@@ -125,29 +132,49 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 // otherState is what the batch step of a packedKind says of a state that it does not read.
 const otherState = 1 << 53
 
+// unpack reads the numbers of a packed reply, the first of which is the time.
+func (a *arguments) unpack(want int, driven bool) error {
+	packed := ""
+	if len(a.reply) > 0 {
+		packed = a.reply[0].Text
+	}
+	if len(packed) != 8*want {
+		return redisconn.Malformed("it is no text of %d numbers", want)
+	}
+	a.numbers = a.numbers[:0]
+	for ; packed != ""; packed = packed[8:] {
+		a.numbers = append(a.numbers, redisconn.Value{Int: word(packed)})
+	}
+	if driven {
+		a.numbers[0].Int = a.sent
+	} else if err := integers(a.numbers); err != nil {
+		return err
+	}
+	return timely(a.numbers[0].Int, driven)
+}
+
+// word is the number at the beginning of a packed reply.
+func word(packed string) int64 {
+	var b [8]byte
+	copy(b[:], packed)
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
 // readPacked takes the reply of the batch step of a packedKind apart: after now, a number of each
 // request for each value of its state, and then what several times were granted.
 func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []entry, err error) {
-	packed, several := "", 1+width(a.kinds)*len(chunk)
-	if len(a.reply) == 1 {
-		packed = a.reply[0].Text
-	}
-	if len(packed) != 8*(several+multi) {
-		return nil, redisconn.Malformed("it is no text of %d numbers", several+multi)
-	}
-	for place := range several + multi {
-		if n := word(packed, place); n > largest || n < -largest {
-			return nil, redisconn.Malformed("number %d is not below 2^53", place+1)
-		}
-	}
-	now := word(packed, 0)
-	if err := timely(now, driven); err != nil {
+	several := 1 + width(a.kinds)*len(chunk)
+	if err := a.unpack(several+multi, driven); err != nil {
 		return nil, err
 	}
+	if len(a.reply) > 1 {
+		return nil, redisconn.Malformed("%d elements are too many", len(a.reply)-1)
+	}
+	now := a.numbers[0].Int
 	again = chunk[:0]
 	for i := range chunk {
 		e := chunk[i]
-		ahead := word(packed, 1+i)
+		ahead := a.numbers[1+i].Int
 		if ahead == otherState {
 			again = append(again, e)
 			continue
@@ -157,28 +184,21 @@ func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []e
 		case ahead < 0:
 			ahead = -1 - ahead
 		case i < multi:
-			c.granted = word(packed, several+i)
+			c.granted = a.numbers[several+i].Int
 		default:
 			c.granted = 1
 		}
 		c.at = now
 		if e.Err = c.inRange(driven); e.Err == nil {
-			a.reply = append(a.reply[:0], redisconn.Value{Int: now + ahead})
+			state := append(a.reply[:0], redisconn.Value{Int: now + ahead})
 			if several > 1+len(chunk) {
-				a.reply = append(a.reply, redisconn.Value{Int: word(packed, 1+len(chunk)+i)})
+				state = append(state, a.numbers[1+len(chunk)+i])
 			}
-			c.readStates(a.kinds, a.reply)
+			c.readStates(a.kinds, state)
 			e.Granted = c.granted
 		}
 	}
 	return again, nil
-}
-
-// word is the number at a place of a packed reply.
-func word(packed string, place int) int64 {
-	var b [8]byte
-	copy(b[:], packed[8*place:])
-	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
 // callOf is the call of a request of a batch. The caller sets granted and at.
@@ -191,64 +211,48 @@ func (a *arguments) readBatch(chunk []entry, driven bool) (again []entry, err er
 	if err := a.checkBatch(chunk, driven); err != nil {
 		return nil, err
 	}
-	now, rest := a.time(0, driven), a.reply[1:]
+	rest, texts := a.numbers[1:], a.reply[1:]
 	again = chunk[:0]
 	for i := range chunk {
 		e, c := chunk[i], callOf(chunk[i].Request)
-		c.granted, c.at = rest[0].Int, now
+		c.granted, c.at = rest[0].Int, a.numbers[0].Int
 		switch {
 		case c.granted == failed:
-			e.Err = explain(&redisconn.ServerError{Text: rest[1].Text}, e.Claims)
+			e.Err = explain(&redisconn.ServerError{Text: texts[0].Text}, e.Claims)
+			texts = texts[1:]
 		case c.granted == otherPeriod:
 			again = append(again, e)
 		default:
 			c.readStates(a.kinds, rest[1:])
 			e.Granted = c.granted
 		}
-		rest = rest[a.elements(rest):]
+		rest = rest[1+width(a.kinds):]
 	}
 	return again, nil
 }
 
-// elements is the number of elements of a batch's reply that belong to its next request.
-func (a *arguments) elements(rest []redisconn.Value) int {
-	if n := rest[0].Int; n == failed || n == otherPeriod {
-		return 2
-	}
-	return 1 + width(a.kinds)
-}
-
 // checkBatch returns an error if a batch's reply does not have the shape of one.
 func (a *arguments) checkBatch(chunk []entry, driven bool) error {
-	if len(a.reply) == 0 {
-		return redisconn.Malformed("it is empty")
-	}
-	a.hideTime(0, driven)
-	if err := integers(a.reply[:1]); err != nil {
+	each := 1 + width(a.kinds)
+	if err := a.unpack(1+each*len(chunk), driven); err != nil {
 		return err
 	}
-	if err := timely(a.reply[0].Int, driven); err != nil {
-		return err
-	}
-	rest := a.reply[1:]
+	texts := 0
 	for i := range chunk {
-		if len(rest) == 0 || len(rest) < a.elements(rest) {
-			return redisconn.Malformed("it ends at request %d of %d", i+1, len(chunk))
-		}
-		about := rest[:a.elements(rest)]
-		rest = rest[len(about):]
-		if about[0].Int == failed && about[1].IsText {
-			continue
-		}
-		if err := integers(about); err != nil {
-			return err
-		}
-		if n := about[0].Int; n != otherPeriod && (n < 0 || n > chunk[i].Times) {
+		switch n := a.numbers[1+each*i].Int; {
+		case n == failed:
+			texts++
+		case n != otherPeriod && (n < 0 || n > chunk[i].Times):
 			return redisconn.Malformed("%d of %d requests are granted", n, chunk[i].Times)
 		}
 	}
-	if len(rest) > 0 {
-		return redisconn.Malformed("%d elements are too many", len(rest))
+	if len(a.reply) != 1+texts {
+		return redisconn.Malformed("it has %d elements, not %d", len(a.reply), 1+texts)
+	}
+	for i := range a.reply {
+		if !a.reply[i].IsText {
+			return redisconn.Malformed("element %d is no text", i+1)
+		}
 	}
 	return nil
 }

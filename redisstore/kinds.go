@@ -39,10 +39,12 @@ type arguments struct {
 	kinds []*kind
 	words []string // keys, then the script's arguments
 	reply []redisconn.Value
-	times int64
-	units bool         // the ladder of a refund has rungs of units: some of them may stay charged
-	now   func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
-	sent  int64        // the time that a driven store sent
+	// numbers are those of a packed reply.
+	numbers []redisconn.Value
+	times   int64
+	units   bool         // the ladder of a refund has rungs of units: some of them may stay charged
+	now     func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
+	sent    int64        // the time that a driven store sent
 
 	text []byte
 	ends []int // of the words in text

@@ -18,7 +18,7 @@ import (
 // Calling functions and building tables for them measured half as much again.
 //
 // In a twin a name that ends with _ belongs to the claim: key_ is its key, the names in args are its arguments
-// (strings: add 0 where a number is compared), other such names are its variables. FOREIGN refuses a state that is
+// (numbers, or text where the name is quoted), other such names are its variables. FOREIGN refuses a state that is
 // not weir's. now is the time; granted is how many requests are granted so far, which fit may lower; taken is the
 // instant of the grant that a refund gives back. Before its refund, step cancel of a twin lowers the units given back
 // of a grant that was to wait: see cancelArgs.
@@ -31,6 +31,7 @@ import (
 // names do not end with _.
 type twin struct {
 	args  []string
+	texts []bool // which arguments are text
 	reply []string
 	// steps are read, cap, fit, must, back, capped, drop, keep, settle, charge, cancel, refund, restore and after (see
 	// assemble), batch and shared.
@@ -65,7 +66,11 @@ func parseTwin(text string, twins map[string]*twin) {
 			current = &twin{steps: make(map[string]string)}
 			twins[words[1]] = current
 		case "args":
-			current.args = words[1:]
+			for _, word := range words[1:] {
+				name := strings.Trim(word, "'")
+				current.args = append(current.args, name)
+				current.texts = append(current.texts, name != word)
+			}
 		case "reply":
 			current.reply = words[1:]
 		default:
@@ -159,8 +164,9 @@ func (s *scripts) shared(kinds []*kind) string {
 // the others. So each is a call of a function by pcall, but for the usual kinds, whose twins have a step for batches.
 //
 // ARGV is how many of the requests, the first ones, do not ask once; how many arguments each has, or 0 if all have
-// the same; times of those that do not ask once; the arguments. The reply is now, and for each request the number
-// granted and the numbers of its states, or the code of why nothing was done and one element with details.
+// the same; for scripts without such a step 1 if no key stands twice; times of those that do not ask once; the
+// arguments. The reply is packed: now, and for each request the number granted and the numbers of its states, or the
+// code of why nothing was done. Texts of errors follow, one for each request that failed.
 func (s *scripts) assembleBatch(kinds []*kind, behind bool) string {
 	head := "local call = redis.call\n" + s.clock("#ARGV") +
 		"local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
@@ -168,22 +174,32 @@ func (s *scripts) assembleBatch(kinds []*kind, behind bool) string {
 		return head + text
 	}
 	decide := s.assemble(opBatch, kinds, claimText{first: 1, key: "key + ", arg: "arg + ", behind: behind})
-	return head + s.shared(kinds) + `local KEYS, ARGV = KEYS, ARGV
-local function decide(key, arg, granted)
-` + decide + `
+	decide = strings.ReplaceAll(decide, "call('GET', KEYS", "get(KEYS")
+	body := s.shared(kinds) + "local function decide(key, arg, granted, place)\n" + decide + "end\n"
+	replies := 1 + width(kinds)
+	read := ""
+	if strings.Contains(body, "get(KEYS") {
+		read = `local known = {}
+if ARGV[3] == '1' then
+  local ok, values = pcall(call, 'MGET', unpack(KEYS))
+  for i = 1, ok and #KEYS or 0 do known[KEYS[i]] = values[i] end
 end
-local claims, reply, size = ` + strconv.Itoa(len(kinds)) + `, {now}, 1
-for i = 0, #KEYS / claims - 1 do
-  local times = i < multi and tonumber(ARGV[3 + i]) or 1
-  local _, answer = pcall(decide, i * claims, 2 + multi + i * stride, times)
-  local wrong = type(answer) == 'string' and answer or answer.err
-  if wrong then answer = {` + strconv.Itoa(failed) + `, wrong} end
-  for j = 1, #answer do
-    size = size + 1
-    reply[size] = answer[j]
+local function get(key) return known[key] or call('GET', key) end
+`
+	}
+	return head + `local KEYS, ARGV, numbers, texts = KEYS, ARGV, {now}, {}
+local pack, fields, floor, ceil, max, min = struct.pack, struct.unpack, math.floor, math.ceil, math.max, math.min
+` + read + locals.Replace(body) + `
+for i = 0, #KEYS / ` + strconv.Itoa(len(kinds)) + ` - 1 do
+  local times, place = i < multi and tonumber(ARGV[4 + i]) or 1, ` + strconv.Itoa(replies) + ` * i + 1
+  local _, answer = pcall(decide, ` + strconv.Itoa(len(kinds)) + ` * i, 3 + multi + i * stride, times, place)
+  if answer then
+    for j = place + 1, place + ` + strconv.Itoa(replies) + ` do numbers[j] = 0 end
+    numbers[place + 1] = answer[1] or ` + strconv.Itoa(failed) + `
+    if not answer[1] then texts[#texts + 1] = answer.err or answer end
   end
 end
-return reply`
+return {struct.pack('<' .. ('i8'):rep(#numbers), unpack(numbers)), unpack(texts)}`
 }
 
 // args is how many arguments claims of the kinds have.
@@ -203,8 +219,8 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	}
 	for i, k := range kinds {
 		t := s.twins[k.twin]
-		c.number, c.args = i+1, t.args
-		before.WriteString(c.text(t.steps["read"]))
+		c.number = i + 1
+		before.WriteString(c.text(c.arguments(t) + t.steps["read"]))
 		backs := t.steps["back"]
 		if c.behind {
 			before.WriteString(c.text(t.steps["cap"]))
@@ -235,25 +251,26 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 		}
 		c.first += len(t.args)
 	}
+	ending := after.String() + heads[o].ending(reply)
 	writes := "if granted > 0 then\n" + change.String() + "end\n"
 	if back.Len() > 0 && o != opTake { // a peek writes nothing
-		before := before.String()
-		return "local asked = granted > 0\n" + before + "if asked then\n" + back.String() + "end\n" + writes +
-			after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
+		return "local asked = granted > 0\n" + before.String() + "if asked then\n" + back.String() + "end\n" + writes + ending
 	}
-	return before.String() + back.String() + writes +
-		after.String() + "return {" + heads[o].reply + ", " + strings.Join(reply, ", ") + "}"
+	return before.String() + back.String() + writes + ending
 }
 
-// heads are the beginnings of scripts, the steps that change state, and the beginnings of
-// replies: one element less where one bit is the grant.
-var heads = map[op]struct {
+// head is what an operation adds to the steps of claims.
+type head struct {
 	text   string
 	change []string
 	reply  string
 	args   int  // of ARGV, the first ones, that are the operation's own
 	fits   bool // it grants what fits
-}{
+}
+
+// heads are the beginnings of scripts, the steps that change state, and the beginnings of
+// replies: one element less where one bit is the grant.
+var heads = map[op]head{
 	opTake:    {"local granted = 1\n", takes, "2 * now + granted", 0, true},
 	opTimes:   {"local granted = tonumber(ARGV[1])\n", takes, "granted, now", 1, true},
 	opCharge:  {"local granted = 1\n", []string{"back", "drop", "charge"}, "granted, now", 0, false},
@@ -269,6 +286,18 @@ var (
 	refunds = []string{"back", "keep", "refund"}
 )
 
+// ending returns the reply, or in a batch adds it to that of all.
+func (h head) ending(reply []string) string {
+	if h.text != "" {
+		return "return {" + h.reply + ", " + strings.Join(reply, ", ") + "}"
+	}
+	places := make([]string, len(reply)+1)
+	for i := range places {
+		places[i] = "numbers[place + " + strconv.Itoa(i+1) + "]"
+	}
+	return strings.Join(places, ", ") + " = " + h.reply + ", " + strings.Join(reply, ", ") + "\n"
+}
+
 // clock reads the time once: Redis 7.0 does not freeze it within a script.
 func (s *scripts) clock(last string) string {
 	if s.driven {
@@ -280,7 +309,6 @@ func (s *scripts) clock(last string) string {
 // claimText writes one claim's steps.
 type claimText struct {
 	number   int
-	args     []string
 	first    int    // the index in ARGV of its first argument
 	key, arg string // offsets of the indices in KEYS and ARGV
 	crowded  bool   // its variables are fields of a table
@@ -288,13 +316,25 @@ type claimText struct {
 }
 
 // roomFor is how many claims have locals of their own: Lua allows a function 200 in all. The shared functions of all
-// twins take 34, and a counter 16.
-const roomFor = 8
+// twins take 34, and a counter 22.
+const roomFor = 6
 
 var (
 	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
 	declared = regexp.MustCompile(`\blocal ((function )?[a-z]+(_[a-z]+)*_\b)`)
 )
+
+// arguments declares a claim's arguments.
+func (c *claimText) arguments(t *twin) string {
+	values := make([]string, len(t.args))
+	for i, text := range t.texts {
+		values[i] = fmt.Sprintf("ARGV[%s%d]", c.arg, c.first+i)
+		if !text {
+			values[i] += " + 0"
+		}
+	}
+	return "local " + strings.Join(t.args, "_, ") + "_ = " + strings.Join(values, ", ") + "\n"
+}
 
 func (c *claimText) text(step string) string {
 	refusal := fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number)
@@ -307,14 +347,13 @@ func (c *claimText) text(step string) string {
 		if name == "key_" {
 			return fmt.Sprintf("KEYS[%s%d]", c.key, c.number)
 		}
-		for i, arg := range c.args {
-			if name == arg+"_" {
-				return fmt.Sprintf("ARGV[%s%d]", c.arg, c.first+i)
-			}
-		}
 		return prefix + name + strconv.Itoa(c.number)
 	})
 }
+
+// locals are the functions that a batch's script has as locals, which are found faster.
+var locals = strings.NewReplacer("struct.pack(", "pack(", "struct.unpack(", "fields(", "math.floor(", "floor(",
+	"math.ceil(", "ceil(", "math.max(", "max(", "math.min(", "min(")
 
 // newScripts reads the twins. A driven store keeps its keys for an hour of real time:
 // there the instants are the test's, and Redis would expire them by its own clock.
@@ -326,7 +365,7 @@ func newScripts(driven bool) (*scripts, error) {
 	if driven {
 		far := strings.NewReplacer("'PXAT', 2 * math.ceil(", "'PX', 3600000 + 0 * math.ceil(",
 			"'PEXPIREAT', key_, 2 * math.ceil(", "'PEXPIRE', key_, 3600000 + 0 * math.ceil(",
-			"'PXAT', at", "'PX', 3600000")
+			"'PXAT', at", "'PX', 3600000", "'PXAT', text:sub(2, -4)", "'PX', 3600000")
 		for _, t := range twins {
 			for name := range t.steps {
 				t.steps[name] = far.Replace(t.steps[name])

@@ -8,7 +8,7 @@
 -- that steps back.
 
 ---- kind leases
----- args cost limit ttl id renew
+---- args cost limit ttl 'id' 'renew'
 ---- shared
 -- Instants and 2^29 are from 2^29 to 2^53: each digit's scores have a range of their own, beside −2^53 to 2^53.
 local function digitplace(k) return 2 ^ (k < 26 and -24 * (k + 3) or 24 * (k - 25)) end
@@ -123,7 +123,7 @@ end
 ---- must
 if renew_ == '1' and not live_ then granted = 0 end
 ---- charge
-if cost_ ~= '0' or renew_ == '1' then
+if cost_ > 0 or renew_ == '1' then
   local units, ends = cost_ - 1, now + ttl_
   if live_ then
     units = extra_ > 0 and unitsof(key_, {'l' .. id_})[1] or 0
@@ -171,7 +171,7 @@ if not last_ or last_ <= from_ then last_ = 0 end
 -- wait_ is the instant at which enough leases have expired: by the units of the 32 that expire first, and as if each
 -- further one were of one unit.
 local wait_, excess_ = 0, held_ + cost_ - limit_
-if excess_ > 0 and cost_ + 0 <= limit_ + 0 then
+if excess_ > 0 and cost_ <= limit_ then
   local first, counted = redis.call('ZCOUNT', key_, '-inf', from_), 0
   if extra_ > 0 then
     local leases = redis.call('ZRANGE', key_, first, first + 31)

@@ -23,10 +23,10 @@ local function log_entry(element)
   if element and #element == 17 and element:byte() == 117 then return log_unpack('<i8i8', element, 2) end
 end
 local function log_element(at, units)
-  return units == 1 and at or 'u' .. log_pack('<i8i8', at, units)
+  return units == 1 and at or log_pack('<c0i8i8', 'u', at, units)
 end
 local function log_head(used, first, open, cut, window)
-  return 'l' .. log_pack('<i8i8i8i8i8', used, first, open, cut, window)
+  return log_pack('<c0i8i8i8i8i8', 'l', used, first, open, cut, window)
 end
 -- log_at is the index of entry i in the list; log_newest is the newest entry of a list with
 -- length elements between sums and head.
@@ -53,7 +53,7 @@ end
 -- log_blocks passes full blocks from entry i on, while they end before stop and do not have
 -- enough units.
 local function log_blocks(key, cut, i, stop, enough)
-  local sums, newest, units = redis.call('LINDEX', key, 0), log_newest(cut, redis.call('LLEN', key) - 2), 0
+  local sums, newest, units = redis.call('LINDEX', key, '0'), log_newest(cut, redis.call('LLEN', key) - 2), 0
   local groups, blocks, of = log_floor(newest / 2048), nil, nil
   while true do
     local group, step, n = log_floor(i / 2048), 2048, nil
@@ -78,7 +78,7 @@ end
 -- log_walk passes entries from i on until it is at entry stop, or has passed enough units: it
 -- returns its position, the units, and in the second case the instant of the last entry.
 local function log_walk(key, cut, i, stop, enough)
-  local units, size = 0, enough > 64 and 64 or 4
+  local units, size = 0, enough > 64 and 64 or math.min(enough, 4)
   while i < stop do
     if i % 64 == 0 and enough > 4 then
       local passed, n = log_blocks(key, cut, i, stop, enough - units)
@@ -100,7 +100,7 @@ end
 -- log_skip passes the entries that are not later than horizon; the newest is later. After some it
 -- looks for the block in which they end.
 local function log_skip(key, cut, i, horizon)
-  local units, size = 0, 4
+  local units, size = 0, 2
   while true do
     local last = math.min(i - i % 64 + 64, i + size)
     local page = redis.call('LRANGE', key, log_at(cut, i), log_at(cut, last - 1))
@@ -119,7 +119,7 @@ local function log_skip(key, cut, i, horizon)
       if not passed then return end
       i, units = passed, units + more
     end
-    size = size == 4 and 16 or 64
+    size = size == 2 and 16 or 64
   end
 end
 -- log_since is the units later than horizon and the first of their entries, or -1.
@@ -132,7 +132,7 @@ end
 local function log_back(key, cut, time)
   local length, at = redis.call('LLEN', key), 0
   while at < length do
-    local page = redis.call('LRANGE', key, 0, math.min(1023, length - 1 - at))
+    local page = redis.call('LRANGE', key, '0', math.min(1023, length - 1 - at))
     for j = 1, #page do
       local place = at + j - 2 + cut
       if at + j > 1 and at + j < length and place % 2049 ~= 2048 then
@@ -140,7 +140,7 @@ local function log_back(key, cut, time)
         page[j] = log_element(instant - time, units)
       end
     end
-    redis.call('LTRIM', key, #page, -1)
+    redis.call('LTRIM', key, #page, '-1')
     redis.call('RPUSH', key, unpack(page))
     at = at + #page
   end
@@ -150,8 +150,8 @@ end
 local function log_trim(key, used, first, open, cut, length, window)
   local gone = math.min(first - cut, 8192)
   if gone < 8 or gone < 256 and 2 * gone < length then return first, open, cut end
-  local sums, newest = redis.call('LINDEX', key, 0), log_newest(cut, length)
-  redis.call('LTRIM', key, log_at(cut, cut + gone) - 1, -1)
+  local sums, newest = redis.call('LINDEX', key, '0'), log_newest(cut, length)
+  redis.call('LTRIM', key, log_at(cut, cut + gone) - 1, '-1')
   cut = cut + gone
   local groups = log_floor(cut / 2048)
   if cut == first and newest - first < 64 and groups == log_floor(newest / 2048) then
@@ -159,36 +159,36 @@ local function log_trim(key, used, first, open, cut, length, window)
   else
     sums, first, cut = sums:sub(1 + 8 * groups), first - 2048 * groups, cut - 2048 * groups
   end
-  redis.call('LSET', key, 0, sums)
-  redis.call('LSET', key, -1, log_head(used, first, open, cut, window))
+  redis.call('LSET', key, '0', sums)
+  redis.call('LSET', key, '-1', log_head(used, first, open, cut, window))
   return first, open, cut
 end
 -- log_push adds an entry. The units of a full block go to the sums when the next begins, and those
 -- of the blocks of a full group behind it.
 local function log_push(key, instant, n, used, first, open, cut, window)
   local element = log_element(instant, n)
-  redis.call('LSET', key, -1, element)
+  redis.call('LSET', key, '-1', element)
   local length = redis.call('RPUSH', key, log_head(used, first, open + n, cut, window)) - 2
   local newest = log_newest(cut, length)
   if newest % 64 == 0 then
-    local sums = redis.call('LINDEX', key, 0) .. log_pack('<i8', open)
+    local sums = redis.call('LINDEX', key, '0') .. log_pack('<i8', open)
     if newest % 2048 == 0 then
       local units, blocks = 0, sums:sub(-256)
       for block = 0, 31 do units = units + log_number_at(blocks, block) end
       sums = sums:sub(1, -257) .. log_pack('<i8', units)
-      redis.call('LSET', key, -2, blocks)
-      redis.call('LSET', key, -1, element)
+      redis.call('LSET', key, '-2', blocks)
+      redis.call('LSET', key, '-1', element)
       length = redis.call('RPUSH', key, '') - 2
     end
     open = 0
-    redis.call('LSET', key, 0, sums)
-    redis.call('LSET', key, -1, log_head(used, first, n, cut, window))
+    redis.call('LSET', key, '0', sums)
+    redis.call('LSET', key, '-1', log_head(used, first, n, cut, window))
   end
   return log_trim(key, used, first, open + n, cut, length, window)
 end
 -- log_less takes units from a full block, and its group.
 local function log_less(key, cut, newest, block, back)
-  local group, groups, sums = log_floor(block / 32), log_floor(newest / 2048), redis.call('LINDEX', key, 0)
+  local group, groups, sums = log_floor(block / 32), log_floor(newest / 2048), redis.call('LINDEX', key, '0')
   local i = groups + block % 32
   if group < groups then
     local at = log_at(cut, 2048 * group + 2047) + 1
@@ -196,11 +196,11 @@ local function log_less(key, cut, newest, block, back)
     redis.call('LSET', key, at, log_with(blocks, block % 32, log_number_at(blocks, block % 32) - back))
     i = group
   end
-  redis.call('LSET', key, 0, log_with(sums, i, log_number_at(sums, i) - back))
+  redis.call('LSET', key, '0', log_with(sums, i, log_number_at(sums, i) - back))
 end
 -- log_pop takes out the newest entry and those before it that have no units.
 local function log_pop(key, used, first, open, cut, newest, window)
-  local sums, groups = redis.call('LINDEX', key, 0), log_floor(newest / 2048)
+  local sums, groups = redis.call('LINDEX', key, '0'), log_floor(newest / 2048)
   local blocks, block, left, last, instant = sums:sub(1 + 8 * groups), log_floor(newest / 64), open, newest - 1, nil
   while not instant do
     if last < block * 64 then
@@ -217,15 +217,15 @@ local function log_pop(key, used, first, open, cut, newest, window)
     end
     last = instant and from + j - 1 or block * 64 - 1
   end
-  redis.call('LTRIM', key, 0, log_at(cut, last))
-  redis.call('LSET', key, 0, sums:sub(1, 8 * log_floor(block / 32)) .. blocks:sub(1, 8 * (block % 32)))
+  redis.call('LTRIM', key, '0', log_at(cut, last))
+  redis.call('LSET', key, '0', sums:sub(1, 8 * log_floor(block / 32)) .. blocks:sub(1, 8 * (block % 32)))
   local length = redis.call('RPUSH', key, log_head(used, first, left, cut, window)) - 2
   return instant, left, length
 end
 -- log_place is the entry of an instant, and its units.
 local function log_place(key, first, cut, newest, instant)
   local i = math.max(first, newest - newest % 2048, newest - 7)
-  local page = redis.call('LRANGE', key, log_at(cut, i), -2)
+  local page = redis.call('LRANGE', key, log_at(cut, i), '-2')
   if i > first and log_entry(page[1]) > instant then
     i = log_find(key, cut, first, i - 1, 1, instant)
     page = {redis.call('LINDEX', key, log_at(cut, i))}
@@ -241,7 +241,7 @@ end
 local used_, first_, open_, cut_, newest_, last_, head_ = 0, 0, 0, 0, nil, 0, nil
 local kept_, from_, window_, ahead_ = 0, 0, 0, 0
 do
-  local tail = redis.call('LRANGE', key_, -2, -1)
+  local tail = redis.call('LRANGE', key_, '-2', '-1')
   if tail[1] then
     head_ = tail[2]
     if head_ and #head_ == 33 then head_ = head_ .. ('\0'):rep(8) end
@@ -258,20 +258,20 @@ end
 do
   local left = limit_ - used_
   if left < granted * cost_ then
-    granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
+    granted = cost_ > 0 and math.max(0, math.floor(left / cost_)) or 0
   end
 end
 ---- back
-if ahead_ > 0 and cost_ ~= '0' then
+if ahead_ > 0 and cost_ > 0 then
   log_back(key_, cut_, ahead_)
   redis.call('PEXPIREAT', key_, 2 * math.ceil((now + period_) / 2000) + 1)
   newest_, ahead_ = now, 0
 end
 ---- drop
-kept_, from_, window_ = used_, first_, period_ + 0
+kept_, from_, window_ = used_, first_, period_
 ---- keep
 -- What is no charge of its own drops only what its window and that of the last charge do not count.
-if window_ <= period_ + 0 then
+if window_ <= period_ then
   kept_, from_ = used_, first_
 else
   kept_, from_ = log_since(key_, cut_, from_, kept_, newest_, math.max(now, newest_) - window_)
@@ -288,18 +288,18 @@ do
       redis.call('RPUSH', key_, '', log_element(at, n), log_head(n, 0, n, 0, window))
     elseif at == newest_ then
       open_ = open_ + n
-      redis.call('LSET', key_, -2, log_element(at, last_ + n))
-      redis.call('LSET', key_, -1, log_head(kept_, from_, open_, cut_, window))
+      redis.call('LSET', key_, '-2', log_element(at, last_ + n))
+      redis.call('LSET', key_, '-1', log_head(kept_, from_, open_, cut_, window))
     else
       from_, open_, cut_ = log_push(key_, at, n, kept_, from_, open_, cut_, window)
     end
     redis.call('PEXPIREAT', key_, 2 * math.ceil((at + window) / 2000) + 1)
     newest_, used_, first_ = at, kept_, from_
-    if window_ > period_ + 0 then used_, first_ = log_since(key_, cut_, from_, kept_, at, at - period_) end
+    if window_ > period_ then used_, first_ = log_since(key_, cut_, from_, kept_, at, at - period_) end
   end
 end
 ---- refund
-if cost_ ~= '0' and newest_ then
+if cost_ > 0 and newest_ then
   local length = redis.call('LLEN', key_) - 2
   local newest, i, units = log_newest(cut_, length), nil, 0
   if from_ >= 0 then i, units = log_place(key_, from_, cut_, newest, taken) end
@@ -322,11 +322,11 @@ if cost_ ~= '0' and newest_ then
     end
     local head = log_head(kept_, from_, open_, cut_, window_)
     if head ~= head_ then
-      redis.call('LSET', key_, -1, head)
+      redis.call('LSET', key_, '-1', head)
       from_, open_, cut_ = log_trim(key_, kept_, from_, open_, cut_, length, window_)
     end
     used_, first_ = kept_, from_
-    if window_ > period_ + 0 then
+    if window_ > period_ then
       used_, first_ = log_since(key_, cut_, from_, kept_, newest_, math.max(now, newest_) - period_)
     end
   end
@@ -334,7 +334,7 @@ end
 ---- after
 -- wait_ is the charge whose expiry makes room for one more request.
 local wait_, excess_ = 0, used_ + cost_ - limit_
-if excess_ > 0 and cost_ + 0 <= limit_ + 0 then
+if excess_ > 0 and cost_ <= limit_ then
   local i, units
   i, units, wait_ = log_walk(key_, cut_, first_, math.huge, excess_)
   if not wait_ then FOREIGN end

@@ -7,7 +7,7 @@
 ---- kind window
 -- grid is 'first'; or 'epoch', windows at multiples of period; or else the bounds of
 -- calendar periods round the caller's now, in order, 8 bytes each: the script picks.
----- args cost limit period grid
+---- args cost limit period 'grid'
 ---- read
 -- from_ and to_ are the window that a charge is written to. The units charged already began to
 -- count at start_; until_ is the instant at which they end, if that is not to_. kept_start_, kept_stop_ and
@@ -61,30 +61,36 @@ end
 do
   local left = limit_ - count_
   if left < granted * cost_ then
-    granted = cost_ ~= '0' and math.max(0, math.floor(left / cost_)) or 0
+    granted = cost_ > 0 and math.max(0, math.floor(left / cost_)) or 0
   end
 end
 ---- back
-if ahead_ and cost_ ~= '0' then
-  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+if ahead_ and cost_ > 0 then
+  redis.call('SET', key_, struct.pack('<c0i8i8i8', 'w', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
 end
 ---- settle
 -- See Settle in window.go.
-if cost_ ~= '0' and kept_count_ > 0 and now < kept_stop_ and (count_ == 0 or kept_stop_ >= to_) then
+if cost_ > 0 and kept_count_ > 0 and now < kept_stop_ and (count_ == 0 or kept_stop_ >= to_) then
   kept_count_, settled_ = math.min(kept_count_ + cost_, 4503599627370496), true
-  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', kept_start_, kept_stop_, kept_count_), 'KEEPTTL')
+  redis.call('SET', key_, struct.pack('<c0i8i8i8', 'w', kept_start_, kept_stop_, kept_count_), 'KEEPTTL')
   if count_ > 0 then count_ = kept_count_ end
 end
 ---- charge
-if cost_ ~= '0' and not settled_ then
+-- A key expires at its window's end, so in the same window it keeps its time.
+if cost_ > 0 and not settled_ then
   start_, count_, until_ = from_, math.min(count_ + granted * cost_, 4503599627370496), 0
-  redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+  local text = struct.pack('<c0i8i8i8', 'w', from_, to_, count_)
+  if kept_stop_ == to_ then
+    redis.call('SET', key_, text, 'KEEPTTL')
+  else
+    redis.call('SET', key_, text, 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+  end
 end
 ---- refund
-if count_ > 0 and cost_ ~= '0' and taken >= start_ and taken < math.max(to_, until_) then
+if count_ > 0 and cost_ > 0 and taken >= start_ and taken < math.max(to_, until_) then
   count_ = math.max(0, count_ - cost_)
   if count_ > 0 then
-    redis.call('SET', key_, 'w' .. struct.pack('<i8i8i8', kept_start_, kept_stop_, count_), 'KEEPTTL')
+    redis.call('SET', key_, struct.pack('<c0i8i8i8', 'w', kept_start_, kept_stop_, count_), 'KEEPTTL')
   else
     redis.call('DEL', key_)
   end
