@@ -331,7 +331,13 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	if tried {
 		v.keys = append(v.keys, shadowed...)
 	}
-	plain, ok := rule.AppendKey(v.keys, r)
+	var plain []byte
+	ok := true
+	if last := len(v.about) - 1; last >= 0 && !tried && v.about[last].rule.SameKey(rule) {
+		plain = append(v.keys, v.claims[last].Key...) // rendering it takes longer
+	} else {
+		plain, ok = rule.AppendKey(v.keys, r)
+	}
 	if !ok {
 		v.keys = v.keys[:start]
 		if rule.OnMissing() == rules.Deny {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -214,6 +215,12 @@ func (r *Rule) AppendKey(dst []byte, request *Request) (key []byte, ok bool) {
 		}
 	}
 	return r.set.keyHash.long(dst, start), true
+}
+
+// SameKey reports whether two rules of a set count each request by the same key.
+func (r *Rule) SameKey(other *Rule) bool {
+	return slices.Equal(r.components, other.components) &&
+		(r.onMissing == Anonymous) == (other.onMissing == Anonymous)
 }
 
 // begin appends the prefix of the component's part of a key.

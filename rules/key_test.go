@@ -169,3 +169,26 @@ func TestNoTwoIdentitiesShareAKey(t *testing.T) {
 		}
 	})
 }
+
+// Rules have the same key only where each request has.
+func TestSameKey(t *testing.T) {
+	keys := []string{"[method]", "[client.ip]", "[client.ip v4/24]", "[client.ip v6/48]", "[header.X-User]",
+		"[header.X-User lower]", "[header.X-Name]", "[client.ip, header.X-User]", "[header.X-User, client.ip]"}
+	text := "rules:\n"
+	for i, key := range keys {
+		for j, missing := range []string{"skip", "deny", "anonymous"} {
+			text += fmt.Sprintf("  - {name: r%d-%d, key: %s, on_missing: %s, limit: 1/1s}\n", i, j, key, missing)
+		}
+	}
+	set, err := load(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range set.Rules() {
+		for j, b := range set.Rules() {
+			if want := i/3 == j/3 && (i%3 == 2) == (j%3 == 2); a.SameKey(b) != want {
+				t.Errorf("%s and %s: %v", a.Name(), b.Name(), !want)
+			}
+		}
+	}
+}
