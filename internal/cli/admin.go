@@ -117,8 +117,8 @@ func (v *server) operators(l *listenerFlags) (*web.Access, error) {
 // unknownTokens counts and logs tokens that an API does not know: somebody may be guessing.
 func (v *server) unknownTokens(api string) func(peer string) {
 	var n atomic.Int64
-	v.engine.Metrics.Count("weir_unknown_tokens_total", "Requests with a token that is not known, by API: admin, http, "+
-		"grpc. A token has 16 characters and more, so that guesses are hopeless; but somebody may be trying.", n.Load,
+	v.engine.Metrics.Count("weir_unknown_tokens_total", "Requests with a token that is not known, by API: admin, "+
+		"http, grpc. A token has 16 characters and more, so guesses are hopeless; but somebody may be trying.", n.Load,
 		"api", api)
 	return func(peer string) {
 		n.Add(1)
