@@ -29,6 +29,27 @@ func TestPrometheusRules(t *testing.T) {
 	}
 }
 
+// Each alert leads to its part of the page that says what to do.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	rules, err := os.ReadFile("../../deploy/prometheus/weir.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range strings.Split(string(rules), "- alert: ")[1:] {
+		name, rest, _ := strings.Cut(rule, "\n")
+		if !strings.Contains(rest, "/docs/operating.md#"+strings.ToLower(name)+"\n") {
+			t.Errorf("%s has no runbook_url of its own", name)
+		}
+		if !strings.Contains(string(page), "\n### "+name+"\n") {
+			t.Errorf("docs/operating.md does not say what to do about %s", name)
+		}
+	}
+}
+
 // expressions are those of the dashboard, by panel, and those of the alert rules.
 func expressions(t *testing.T) (dashboard map[string][]string, alerts []string) {
 	t.Helper()
