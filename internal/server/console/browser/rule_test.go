@@ -199,3 +199,42 @@ func TestCandidateIsAddedToText(t *testing.T) {
 		}
 	}
 }
+
+// TestDraftIsKeptAndChangeReverts: the text of an edit is there after another page, and what is saved for a while says
+// until when, and is kept by a click.
+func TestDraftIsKeptAndChangeReverts(t *testing.T) {
+	t.Parallel()
+	s := start(t, someRules)
+	b := open(t, s)
+	b.goTo("/rules/login?lang=en")
+	b.edit("limit: 5/1m", "limit: 7/1m")
+	b.see("This browser keeps the text")
+	b.click("header nav a", "Health")
+	b.until(`document.querySelector('h1')?.innerText === 'Health'`)
+	b.goTo("/rules/login?lang=en")
+	b.see("login: limit 5/1m -> 7/1m")
+	b.click(".effect button", "Save…")
+	b.until(`document.querySelector('dialog .changes')`)
+	b.until(`document.querySelector('dialog select').disabled && (document.querySelector('dialog input[type=checkbox]').click() || true)`)
+	b.until(`!document.querySelector('dialog select').disabled`)
+	b.picture("revert-dialog-en")
+	b.click("dialog button.primary", "Save")
+	b.see("reverts at")
+	b.see("29 min")
+	b.usable("a change that reverts")
+	b.picture("revert-en")
+	if b.is(`Boolean(localStorage.getItem('weir.draft.login'))`) {
+		t.Error("the draft of a saved rule is kept")
+	}
+	b.goTo("/rules/login?lang=zh")
+	b.see("自动撤回")
+	b.look(390, "dark")
+	b.fits("a change that reverts, narrow")
+	b.picture("revert-zh-narrow")
+	b.look(1440, "light")
+	b.goTo("/rules/login?lang=en")
+	b.click(".trial button", "Keep it…")
+	b.click("dialog button.primary", "Keep it")
+	b.see("The change of login is kept.")
+	b.until(`!document.querySelector('.trial')`)
+}

@@ -85,6 +85,10 @@ export function showUTC() {
 // offset is the difference to UTC at a time, in ms.
 export const offset = (time) => utc ? 0 : -60_000 * new Date(time).getTimezoneOffset();
 
+// zone is the short name of the zone that times are in, such as GMT+8.
+export const zone = () => new Intl.DateTimeFormat(locales[current], { timeZoneName: 'short', ...utc && { timeZone: 'UTC' } })
+	.formatToParts().find((part) => part.type === 'timeZoneName').value;
+
 export const zoneName = () => utc ? 'UTC' : Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 const dates = (options) => (value) => new Intl.DateTimeFormat(locales[current], { hourCycle: 'h23', ...utc && { timeZone: 'UTC' }, ...options })
@@ -93,6 +97,8 @@ const dates = (options) => (value) => new Intl.DateTimeFormat(locales[current], 
 export const clock = dates({ hour: '2-digit', minute: '2-digit' });
 export const clockSeconds = dates({ hour: '2-digit', minute: '2-digit', second: '2-digit' });
 export const dateTime = dates({ year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' });
+// moment is a date and time with its zone.
+export const moment = dates({ year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', timeZoneName: 'short' });
 export const date = dates({ month: '2-digit', day: '2-digit' });
 export const day = dates({ month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit' });
 

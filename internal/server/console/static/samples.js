@@ -1,7 +1,7 @@
 // Samples are single decisions, as a table.
 import { html } from './vendor/preact.js';
 import { Badge, Empty, Table } from './components.js';
-import { clockSeconds, duration, number, t } from './i18n.js';
+import { clockSeconds, duration, number, t, zone } from './i18n.js';
 import { href } from './router.js';
 import { isCut, keyText, visible } from './telemetry.js';
 
@@ -13,7 +13,7 @@ export const reasonText = (reason) => reasons.includes(reason) ? t('reason.' + r
 
 export function Samples({ list, empty }) {
 	const columns = [
-		{ title: t('chart.time'), cell: (one) => html`<time datetime=${one.at} title=${one.at}>${clockSeconds(one.at)}</time>` },
+		{ title: `${t('chart.time')} (${zone()})`, cell: (one) => html`<time datetime=${one.at} title=${one.at}>${clockSeconds(one.at)}</time>` },
 		{ title: t('live.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${t('outcome.' + one.outcome)}</${Badge}>` },
 		{ name: 'key', title: t('nav.key'), cell: (one) => html`${keyLink(one)}${one.rule && html`<div class="narrow"><${RuleLink} rule=${one.rule} /></div>`}` },
 		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<${RuleLink} rule=${one.rule} />` },

@@ -7,7 +7,7 @@ import { markTone } from '../charts.js';
 import { Badge, Changes as Differences, Choice, Empty, Failure, Page, Panel, Result, useSession } from '../components.js';
 import { Confirm } from '../confirm.js';
 import { Interval } from '../interval.js';
-import { dateTime, t } from '../i18n.js';
+import { moment, t } from '../i18n.js';
 import { href, interval } from '../router.js';
 import { visible } from '../telemetry.js';
 import { Traffic } from './overview.js';
@@ -43,7 +43,7 @@ const here = (route, kind) => href('changes', '', { ...Object.fromEntries(route.
 // Mark is one line, which opens if there is more to know.
 function Mark({ mark, open }) {
 	const [expanded, expand] = useState(false);
-	const line = html`<span class="event"><time datetime=${mark.at}>${dateTime(mark.at)}</time><${Badge} tone=${{ incident: 'bad', end: 'good' }[markTone(mark)] ?? ''}>${t('mark.' + mark.kind)}</${Badge}>
+	const line = html`<span class="event"><time datetime=${mark.at}>${moment(mark.at)}</time><${Badge} tone=${{ incident: 'bad', end: 'good' }[markTone(mark)] ?? ''}>${t('mark.' + mark.kind)}</${Badge}>
 		${mark.rule && (mark.change ? html`<b>${mark.rule}</b>` : html`<a href=${href('rules', mark.rule)}>${mark.rule}</a>`)}<span>${visible(mark.text)}</span>
 		<span class="note">${[mark.actor && t('changes.by', { who: mark.actor }), mark.reason, mark.node].filter(Boolean).map(visible).join(' · ')}</span></span>`;
 	if (!mark.change) return html`<li>${line}</li>`;

@@ -1,13 +1,14 @@
 // A rule: who is refused by it, what another limit would do, its candidate, its text and history.
-import { html, useEffect, useState } from '../vendor/preact.js';
-import { Done, ruleChange } from '../actions.js';
+import { html, useEffect, useLayoutEffect, useState } from '../vendor/preact.js';
+import { Countdown, Done, ruleChange } from '../actions.js';
 import { send, usePolled } from '../api.js';
 import { Histogram } from '../charts.js';
 import { Badge, Changes, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
 import { Confirm } from '../confirm.js';
 import { Interval } from '../interval.js';
-import { ago, compact, dateTime, day, number, percent, t } from '../i18n.js';
+import { ago, compact, day, moment, number, percent, t } from '../i18n.js';
 import { href, interval, setParams } from '../router.js';
+import { load, save } from '../settings.js';
 import { keyText } from '../telemetry.js';
 import { numberOf, verdict, withCandidate, withNumber } from '../verdict.js';
 import { Folded, Traffic } from './overview.js';
@@ -19,7 +20,7 @@ export function Rule({ route }) {
 	const report = usePolled(`telemetry/rules/${path}`, { query, every });
 	const marks = usePolled('telemetry/marks', { query, every: every && 15_000 });
 	const rule = usePolled(`rules/${path}`, { every: 15_000 });
-	const [draft, setDraft] = useState(null); // the text of an edit, or null
+	const [draft, setDraft] = useState(() => kept(name)?.draft ?? null); // the text of an edit, or null
 	const [change, setChange] = useState(null);
 	const changed = (made) => {
 		setChange(made);
@@ -33,6 +34,7 @@ export function Rule({ route }) {
 	};
 	return html`<${Page} title=${name} lead=${html`<${Lead} rule=${rule.data} report=${report.data} />`} actions=${html`<${Interval} route=${route} shown=${report.data} />`}>
 		${change && html`<${Done} change=${change} set=${changed} />`}
+		${rule.data?.reverts && html`<${Trial} name=${name} rule=${rule} changed=${changed} />`}
 		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
 			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
 			<${Use} report=${data} rule=${rule.data} wanted=${route.params.get('limit')} tryLimits=${tryLimits} />
@@ -41,6 +43,30 @@ export function Rule({ route }) {
 		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} changed=${changed} />
 		<${History} name=${name} rule=${rule} changed=${changed} /></${Page}>`;
 }
+
+// kept is the edit of a rule that this browser keeps until it is saved or discarded: {draft, read}; null: there is none.
+function kept(name) {
+	try {
+		return JSON.parse(load('draft.' + name));
+	} catch {
+		return null;
+	}
+}
+
+// Trial says when a change reverts, and keeps it.
+function Trial({ name, rule, changed }) {
+	const { write, ledger } = useSession();
+	const [asking, ask] = useState(false);
+	const { reverts, who, why } = rule.data;
+	return html`<section class="trial" role="status" aria-label=${t('rule.trial')}><p><b>${t('rule.trial.text', { at: moment(reverts), who })}</b> ${why}
+		<span class="note"><${Countdown} until=${+new Date(reverts)} then=${t('rule.trial.over')} /></span></p>
+		<button class="primary" disabled=${!write || !ledger} onClick=${() => ask(true)}>${t('rule.trial.keep')}</button>
+		${asking && html`<${Confirm} title=${t('rule.trial.keep.title')} button=${t('rule.trial.keep').replace(/[.…]+$/, '')} close=${() => ask(false)}
+			done=${({ data }) => changed({ text: t('rule.trial.kept', { rule: name }), revision: data.revision })}
+			request=${{ method: 'POST', path: `rules/${encodeURIComponent(name)}/confirm`, etag: rule.etag }} />`}</section>`;
+}
+
+const trials = ['15m', '30m', '1h', '4h', '24h'];
 
 function Lead({ rule, report }) {
 	const limits = rule?.limit ?? report?.limits ?? [];
@@ -146,8 +172,9 @@ function Comparison({ name, rule, changed }) {
 // Text is the editor: the server checks each text, and says what it would change.
 function Text({ name, rule, draft, setDraft, changed }) {
 	const { write, ledger } = useSession();
-	const [read, setRead] = useState({}); // what the edit began with: another revision since then is a conflict
+	const [read, setRead] = useState(() => kept(name)?.read ?? {}); // what the edit began with: another revision since then is a conflict
 	const [asking, ask] = useState(''); // save, enable, disable
+	const [reverts, setReverts] = useState(''); // unless the change is confirmed in this time
 	const begun = draft !== null;
 	const text = begun ? draft : rule.data?.yaml ?? '';
 	const checked = useChecked(name, begun && draft !== read.yaml ? draft : null);
@@ -155,19 +182,21 @@ function Text({ name, rule, draft, setDraft, changed }) {
 	useEffect(() => {
 		if (!begun && rule.data) setRead({ yaml: rule.data.yaml, etag: rule.etag });
 	}, [begun, rule.data]);
+	useLayoutEffect(() => save('draft.' + name, begun && draft !== read.yaml ? JSON.stringify({ draft, read }) : null), [draft, read]);
 	const path = `rules/${encodeURIComponent(name)}`;
 	const done = (answer) => {
+		setReverts('');
 		setDraft(null);
 		changed(ruleChange(name, answer, rule.data.revision, asking === 'enable' && rule.data.from !== 'ledger'));
 	};
 	const requests = {
-		save: { method: 'PUT', path, body: text, etag: read.etag ?? '' },
+		save: { method: 'PUT', path, query: { revert_after: reverts }, body: text, etag: read.etag ?? '' },
 		enable: { method: 'POST', path: path + '/enable', etag: rule.etag ?? '' },
 		disable: { method: 'POST', path: path + '/disable', etag: rule.etag ?? '' },
 	};
 	const editable = write && ledger;
 	const toggle = rule.data?.enabled ? 'disable' : 'enable';
-	return html`<div id="rule-text"><${Panel} title=${t('rule.text')} note=${rule.data?.revision && t('rule.text.revision', { revision: rule.data.revision, who: rule.data.who, at: dateTime(rule.data.when) })}
+	return html`<div id="rule-text"><${Panel} title=${t('rule.text')} note=${rule.data?.revision && t('rule.text.revision', { revision: rule.data.revision, who: rule.data.who, at: moment(rule.data.when) })}
 		actions=${rule.data && html`<button disabled=${!editable} onClick=${() => ask(toggle)}>${t('rule.' + toggle)}</button>`}>
 		<${Result} of=${rule}>${(data) => html`
 			${!write ? html`<p class="note">${t('rule.readonly')}</p>` : !ledger ? html`<p class="note">${t('rule.noledger')}</p>` : !data.revision && data.yaml && html`<p class="note">${t('rule.text.elsewhere', { source: data.from })}</p>`}
@@ -175,10 +204,13 @@ function Text({ name, rule, draft, setDraft, changed }) {
 			${(data.yaml || begun) && html`<div class="columns"><label>${t('rule.text.yaml')}<textarea name="yaml" spellcheck=${false} rows=${Math.min(24, Math.max(8, text.split('\n').length + 1))} readonly=${!editable}
 				value=${text} onInput=${(event) => setDraft(event.target.value)}></textarea></label>
 				<div aria-live="polite" class="effect"><h3>${t('rule.text.effect')}</h3><${Effect} checked=${checked} changed=${begun && draft !== read.yaml} />
+				${begun && draft !== read.yaml && html`<p class="note">${t('rule.text.kept')}</p>`}
 				${conflict && html`<p class="stale">${t('rule.text.conflict')} <button class="link" onClick=${() => setDraft(null)}>${t('rule.text.reload')}</button></p>`}
 				${editable && html`<div class="buttons"><button class="primary" disabled=${!checked.changes?.length || conflict} onClick=${() => ask('save')}>${t('rule.text.save')}</button>
 					<button disabled=${!begun} onClick=${() => setDraft(null)}>${t('rule.text.revert')}</button></div>`}</div></div>`}`}</${Result}>
-		${asking === 'save' && html`<${Confirm} title=${t('rule.text.save.title')} button=${t('rule.text.save').replace(/[.…]+$/, '')} request=${requests.save} dry close=${() => ask('')} done=${done} />`}
+		${asking === 'save' && html`<${Confirm} title=${t('rule.text.save.title')} button=${t('rule.text.save').replace(/[.…]+$/, '')} request=${requests.save} dry close=${() => ask('')} done=${done}>
+			<div class="check"><label><input type="checkbox" name="trial" checked=${Boolean(reverts)} onChange=${({ target }) => setReverts(target.checked ? '30m' : '')} /> ${t('rule.trial.choose')}</label>
+			<select name="revert_after" aria-label=${t('rule.trial.after')} value=${reverts || '30m'} disabled=${!reverts} onChange=${({ target }) => setReverts(target.value)}>${trials.map((one) => html`<option value=${one}>${one}</option>`)}</select></div></${Confirm}>`}
 		${['enable', 'disable'].includes(asking) && html`<${Confirm} title=${t(`rule.${asking}.title`)} button=${t('rule.' + asking).replace(/[.…]+$/, '')} danger=${asking === 'disable'}
 			request=${requests[asking]} close=${() => ask('')} done=${done}>${asking === 'disable' && html`<p>${t('rule.disable.text')}</p>`}</${Confirm}>`}</${Panel}></div>`;
 }
@@ -226,7 +258,7 @@ function History({ name, rule, changed }) {
 	return html`<${Panel} title=${t('rule.history')}><${Result} of=${history}>${({ history: list }) => html`<${Table} caption=${t('rule.history')} rows=${list ?? []} id=${(one) => one.revision || 'before ' + one.when}
 		empty=${html`<${Empty} title=${t('rule.history.none')} />`} columns=${[
 			{ title: t('rule.history.revision'), number: true, cell: (one) => one.revision },
-			{ title: t('rule.history.when'), cell: (one) => one.revision === 0 ? t('rule.history.before') : html`<time datetime=${one.when} title=${dateTime(one.when)}>${ago(one.when)}</time>` },
+			{ title: t('rule.history.when'), cell: (one) => one.revision === 0 ? t('rule.history.before') : html`<time datetime=${one.when} title=${moment(one.when)}>${ago(one.when)}</time>` },
 			{ title: t('rule.history.who'), wide: true, cell: (one) => one.who },
 			{ name: 'key', title: t('rule.history.what'), cell: (one) => one.revision === 0 ? t('rule.history.original', { source: one.who }) : one.changes?.map((change) => change.text).join('; ') || one.what + (one.key ? ' ' + one.key : '') },
 			{ name: 'key', title: t('rule.history.why'), wide: true, cell: (one) => one.why },

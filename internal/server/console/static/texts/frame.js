@@ -25,6 +25,7 @@ export default {
 	'span.label': ['Interval', '时间范围'],
 	'span.fixed': ['fixed: {from} – {to}', '固定：{from} – {to}'],
 	'span.fix': ['Fix the interval, to share it', '固定时间范围，便于分享'],
+	'span.zone': ['Times are those of {zone}', '时间均为 {zone} 时区'],
 	'span.node': ['Node', '节点'],
 	'span.node.all': ['all nodes', '全部节点'],
 	'keys.search': ['go to the search field', '跳到查询框'],
