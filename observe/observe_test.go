@@ -338,6 +338,17 @@ func TestBansAreCounted(t *testing.T) {
 	}
 }
 
+// TestRefusedRequestIsNoFailureOfTheStore: the shadow rule that follows it is not asked.
+func TestRefusedRequestIsNoFailureOfTheStore(t *testing.T) {
+	m := observe.New("v")
+	set := gatetest.Rules(t, `rules: [{name: ip, limit: fixed_window 1/1h}, {name: tried, mode: shadow, limit: 100/1s}]`)
+	g := gatetest.Of(t, m.Store(memstore.New()), set, gate.WithObserver(m.Verdict))
+	m.Rules(set, time.Unix(1, 0))
+	decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	decide(t, g, from("192.0.2.1", "/"), gate.Once)
+	says(t, m, `weir_decisions_total{outcome="refused",rule="ip"} 1`, `weir_store_up 1`, `weir_store_errors_total{operation="batch"} 0`)
+}
+
 // TestCandidatesAreCounted checks that decisions of candidates count apart from those of their
 // rules.
 func TestCandidatesAreCounted(t *testing.T) {

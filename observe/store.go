@@ -83,7 +83,11 @@ func (s *observedBatcher) DecideBatch(ctx context.Context, requests []weir.Reque
 	s.batcher.DecideBatch(ctx, requests)
 	var failure error
 	for i := range requests {
-		if err := requests[i].Err; err != nil && (failure == nil || isFailure(ctx, err)) {
+		err := requests[i].Err
+		if errors.Is(err, weir.ErrNotAsked) {
+			continue // as the store answered: refused
+		}
+		if err != nil && (failure == nil || isFailure(ctx, err)) {
 			failure = err
 		}
 	}
