@@ -331,12 +331,11 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	if tried {
 		v.keys = append(v.keys, shadowed...)
 	}
-	var plain []byte
-	ok := true
+	plain, ok := v.keys, true
 	if last := len(v.about) - 1; last >= 0 && !tried && v.about[last].rule.SameKey(rule) {
-		plain = append(v.keys, v.claims[last].Key...) // rendering it takes longer
+		plain = append(plain, v.claims[last].Key...) // rendering it takes longer
 	} else {
-		plain, ok = rule.AppendKey(v.keys, r)
+		plain, ok = rule.AppendKey(plain, r)
 	}
 	if !ok {
 		v.keys = v.keys[:start]
@@ -371,8 +370,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
 	}
 	if bans := rule.Bans(); bans != nil && !tried {
-		v.add(rule, weir.Claim{Key: key, Limit: bans.Hold})
-		v.about[len(v.about)-1].ban, v.bannable = true, true
+		v.addBan(rule, weir.Claim{Key: key, Limit: bans.Hold})
 	}
 	return applies, nil
 }
@@ -391,6 +389,12 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask) (int64, err
 func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {
 	v.claims = append(v.claims, claim)
 	v.about = append(v.about, about{rule: rule})
+}
+
+// addBan adds the claim that tells whether the key is banned.
+func (v *Verdict) addBan(rule *rules.Rule, claim weir.Claim) {
+	v.add(rule, claim)
+	v.about[len(v.about)-1].ban, v.bannable = true, true
 }
 
 func (v *Verdict) truncate(n int) {
