@@ -292,7 +292,7 @@ func TestOtherNotes(t *testing.T) {
 		"trusted_proxies: [10.0.0.0/8, 'fc00::/7', 203.0.113.0/24]\nrules: []":                                                              "",
 		"store: memory\nrules: [{name: a, key: client.ip, limit: 1/1s}]":                                                                    "store: memory keeps 1,000,000 keys (--max-keys)",
 		"store: memory\nrules: [{name: a, limit: 1/1s}]":                                                                                    "",
-		"rules: [{name: a, key: client.ip, limit: sliding_log 10000/1h}]":                                                                   "a key at its limit takes 262398 bytes in memory",
+		"rules: [{name: a, key: client.ip, limit: sliding_log 10000/1h}]":                                                                   "a key at its limit takes 262310 bytes in memory",
 		"rules: [{name: a, key: client.ip, limit: sliding_counter 10000/1h slices 60}]":                                                     "",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {route: q}, limit: 1/1s}]":   "match.route is q, which is no route of the file",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {service: z}, limit: 1/1s}]": "match.service is z, which is no service of the file",

@@ -179,7 +179,10 @@ func bytesOf(rule *rules.Rule) (all Bytes) {
 // Sizes that TestBytesOfAKey measures.
 const (
 	entry    = 62  // of a key in memory
-	large    = 192 // beside it, of a key whose state varies in size
+	line     = 64  // beside it, of a key whose log or counter is small
+	log      = 104 // or larger, without its charges
+	counter  = 96  // or larger, without its counts
+	leases   = 72  // or of leases, without them
 	redisKey = 150 // with its name and its expiry
 )
 
@@ -187,25 +190,41 @@ const (
 func bytesOfLimit(limit *weir.Limit) Bytes {
 	switch spec := limit.Spec().(type) {
 	case weir.SlidingLog:
-		ring := int64(4) // grows by doubling
-		for ring < spec.Limit {
-			ring *= 2
-		}
-		return Bytes{entry + large + 16*ring, redisKey + 100 + 21*spec.Limit/2}
+		return Bytes{entry + logBytes(spec.Limit), redisKey + 100 + 21*spec.Limit/2}
 	case weir.SlidingCounter:
-		return Bytes{entry + large + 8*(spec.Slices+1), redisKey + 40 + 4*(spec.Slices+1)}
+		return Bytes{entry + counterBytes(spec.Slices+1, spec.Limit), redisKey + 40 + 4*(spec.Slices+1)}
 	case weir.Concurrency:
 		inRedis := int64(50)
 		if spec.Limit > 128 { // a sorted set is compact up to there
 			inRedis = 135
 		}
-		return Bytes{entry + large + 128*spec.Limit, redisKey + 60 + inRedis*spec.Limit}
+		return Bytes{entry + leases + 128*spec.Limit, redisKey + 60 + inRedis*spec.Limit}
 	case weir.TokenBucket:
 		if spec.Mode != weir.Step {
 			return Bytes{entry, redisKey}
 		}
 	}
 	return Bytes{entry, redisKey + 30}
+}
+
+// logBytes is the memory of a log of charges of one unit.
+func logBytes(charges int64) int64 {
+	if charges <= 2 {
+		return line
+	}
+	ring := int64(4) // grows by doubling
+	for ring < charges {
+		ring *= 2
+	}
+	return log + 16*ring
+}
+
+// counterBytes is the memory of a counter.
+func counterBytes(counts, limit int64) int64 {
+	if counts <= 12 && limit <= math.MaxUint16 {
+		return line
+	}
+	return counter + 8*counts
 }
 
 // largeKey is the memory of a key from which another algorithm is proposed.

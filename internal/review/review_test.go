@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -167,14 +168,14 @@ func TestKeysOfRules(t *testing.T) {
 // Redis is near what Redis counts.
 func TestBytesOfAKey(t *testing.T) {
 	server := redistest.Start(t)
-	redis, err := redisstore.Open(context.Background(), server.URL())
+	redis, err := redisstore.Open(context.Background(), server.URL(), redisstore.WithTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer redis.Close()
 	const expiry = 60 // bytes of a key in the table of expiries, which MEMORY USAGE leaves out
-	for i, text := range []string{"100/1h", "5/1h step", "fixed_window 5/1h", "calendar 5/year", "sliding_log 5/1h", "sliding_log 100/1h",
-		"sliding_log 3000/1h", "sliding_counter 100/1h slices 1", "sliding_counter 100/1h slices 10", "sliding_counter 100/1h slices 100",
+	for i, text := range []string{"100/1h", "5/1h step", "fixed_window 5/1h", "calendar 5/year", "sliding_log 2/1h", "sliding_log 5/1h", "sliding_log 100/1h",
+		"sliding_log 3000/1h", "sliding_counter 100/1h slices 1", "sliding_counter 100/1h slices 10", "sliding_counter 100/1h slices 12", "sliding_counter 100/1h slices 100",
 		"concurrency 5 ttl 1h", "concurrency 50 ttl 1h", "concurrency 500 ttl 1h"} {
 		_, set := compiled(t, "rules: [{name: login, key: client.ip, limit: "+text+"}]")
 		limit := set.Rules()[0].Limits()[0]
