@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,6 +17,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/memstore"
 )
@@ -150,11 +153,23 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 	passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })
 	middleware(passed).ServeHTTP(recorder, a.served(ctx))
 	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
+	e.leaveOutMadeID(a.request.Header)
 	a.doubtGeo(l)
 	if a.Path != "" {
 		e.Misses, e.MoreMisses = whynot.Misses(l.File, e.matched, &a.Request)
 	}
 	return e, nil
+}
+
+// leaveOutMadeID leaves out the id that a refusal gets if its request has none: it is another one each time.
+func (e *explanation) leaveOutMadeID(asked http.Header) {
+	id := e.Answer.Header.Get(requestid.Field)
+	if id == "" || id == requestid.For(asked) {
+		return
+	}
+	e.Answer.Header.Del(requestid.Field)
+	instance := fmt.Sprintf(`,"instance":%q`, requestid.Instance(id))
+	e.Answer.Body = strings.Replace(e.Answer.Body, instance, "", 1)
 }
 
 // served is the request as a server receives it.
