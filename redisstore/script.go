@@ -210,53 +210,118 @@ func (s *scripts) args(kinds []*kind) (n int) {
 	return n
 }
 
-// assemble joins the steps of the claims: all are read before one is written, because Redis does not roll back.
-func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
-	var before, back, change, after strings.Builder
-	var reply []string
-	if c.crowded = len(kinds) > roomFor; c.crowded {
-		before.WriteString("local own = {}\n")
-	}
-	for i, k := range kinds {
+// names is how many names claims of the kinds have.
+func (s *scripts) names(kinds []*kind) (n int) {
+	for _, k := range kinds {
 		t := s.twins[k.twin]
-		c.number = i + 1
-		before.WriteString(c.text(c.arguments(t) + t.steps["read"]))
-		backs := t.steps["back"]
-		if c.behind {
-			before.WriteString(c.text(t.steps["cap"]))
-			backs += t.steps["capped"]
-		}
-		if cancel := t.steps["cancel"]; o == opCancel && cancel != "" {
-			from := strconv.Itoa(cancelBytes*i + 1)
-			unpacked := "local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n"
-			change.WriteString(c.text(unpacked + cancel))
-		}
-		step := ""
-		for _, name := range heads[o].change {
-			step += t.steps[name]
-		}
-		if heads[o].fits {
-			back.WriteString(c.text(backs))
-			before.WriteString(c.text(t.steps["fit"]))
-		} else if must := t.steps["must"]; must != "" && o != opRestore {
-			before.WriteString(c.text(must))
-			if o == opCharge || o == opSettle { // a lease on which the charge depends is released
-				step = "if renew_ == '1' then\n" + t.steps["refund"] + "else\n" + step + "end\n"
+		seen := make(map[string]bool)
+		for _, step := range t.steps {
+			for _, name := range own.FindAllString(step, -1) {
+				seen[name] = true
 			}
 		}
-		change.WriteString(c.text(step))
-		after.WriteString(c.text(t.steps["after"]))
-		for _, name := range t.reply {
-			reply = append(reply, c.text(name))
+		n += len(t.args) + len(seen)
+	}
+	return n
+}
+
+// claimSteps are the steps of a claim: those before any write, and those that follow.
+type claimSteps struct {
+	before, back, change, after string
+	reply                       []string
+}
+
+// assemble joins the steps of the claims: all are read before one is written, because Redis does not roll back.
+func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
+	claims := make([]claimSteps, len(kinds))
+	for i, k := range kinds {
+		c.number = i + 1
+		claims[i] = c.steps(o, s.twins[k.twin])
+		c.first += len(s.twins[k.twin].args)
+	}
+	if s.names(kinds) > roomFor {
+		return nest(o, claims)
+	}
+	var all claimSteps
+	for _, one := range claims {
+		all.before += one.before
+		all.back += one.back
+		all.change += one.change
+		all.after += one.after
+		all.reply = append(all.reply, one.reply...)
+	}
+	asked, back := all.asked(o)
+	return asked + all.before + back + all.writes() + all.after + heads[o].ending(all.reply)
+}
+
+// nest joins the steps of claims, each in a function of its own: it reads, calls that of the next claim, and writes
+// after all have read.
+func nest(o op, claims []claimSteps) string {
+	h, size := heads[o], 0
+	for i := range claims {
+		size += len(claims[i].reply)
+	}
+	first := strings.Split(h.reply, ", ")
+	place := 1 + len(first) + size
+	text, asked, next := "", "", ""
+	for i, one := range slices.Backward(claims) {
+		head, back := one.asked(o)
+		if asked == "" {
+			asked = head
 		}
-		c.first += len(t.args)
+		place -= len(one.reply)
+		text += fmt.Sprintf("local function claim%d()\n", i+1) + one.before + next + back + one.writes() + one.after +
+			h.put(place, one.reply) + "end\n"
+		next = fmt.Sprintf("local stop = claim%d()\nif stop then return stop end\n", i+1)
 	}
-	ending := after.String() + heads[o].ending(reply)
-	writes := "if granted > 0 then\n" + change.String() + "end\n"
-	if back.Len() > 0 && o != opTake { // a peek writes nothing
-		return "local asked = granted > 0\n" + before.String() + "if asked then\n" + back.String() + "end\n" + writes + ending
+	text = asked + text + next + h.put(1, first)
+	if o == opBatch {
+		return text
 	}
-	return before.String() + back.String() + writes + ending
+	return "local reply = {" + strings.Repeat("0, ", len(first)+size) + "}\n" + text + "return reply"
+}
+
+// asked is what stands before the claims if the step back depends on it, and that step.
+func (c *claimSteps) asked(o op) (head, back string) {
+	if c.back == "" || o == opTake {
+		return "", c.back
+	}
+	return "local asked = granted > 0\n", "if asked then\n" + c.back + "end\n" // a peek writes nothing
+}
+
+func (c *claimSteps) writes() string { return "if granted > 0 then\n" + c.change + "end\n" }
+
+// steps are the steps of a claim for an operation.
+func (c *claimText) steps(o op, t *twin) (all claimSteps) {
+	all.before = c.arguments(t) + t.steps["read"]
+	back := t.steps["back"]
+	if c.behind {
+		all.before += t.steps["cap"]
+		back += t.steps["capped"]
+	}
+	for _, name := range heads[o].change {
+		all.change += t.steps[name]
+	}
+	if heads[o].fits {
+		all.back = back
+		all.before += t.steps["fit"]
+	} else if must := t.steps["must"]; must != "" && o != opRestore {
+		all.before += must
+		if o == opCharge || o == opSettle { // a lease on which the charge depends is released
+			all.change = "if renew_ == '1' then\n" + t.steps["refund"] + "else\n" + all.change + "end\n"
+		}
+	}
+	if cancel := t.steps["cancel"]; o == opCancel && cancel != "" {
+		from := strconv.Itoa(cancelBytes*(c.number-1) + 1)
+		all.change = "local back_, due_, room_, roompart_ = struct.unpack('<i8i8i8i8', cancels, " + from + ")\n" +
+			cancel + all.change
+	}
+	all.before, all.back, all.change = c.text(all.before), c.text(all.back), c.text(all.change)
+	all.after = c.text(t.steps["after"])
+	for _, name := range t.reply {
+		all.reply = append(all.reply, c.text(name))
+	}
+	return all
 }
 
 // head is what an operation adds to the steps of claims.
@@ -288,14 +353,24 @@ var (
 
 // ending returns the reply, or in a batch adds it to that of all.
 func (h head) ending(reply []string) string {
-	if h.text != "" {
-		return "return {" + h.reply + ", " + strings.Join(reply, ", ") + "}"
+	all := append(strings.Split(h.reply, ", "), reply...)
+	if h.text == "" {
+		return h.put(1, all)
 	}
-	places := make([]string, len(reply)+1)
+	return "return {" + strings.Join(all, ", ") + "}"
+}
+
+// put adds values to a reply from a place on.
+func (h head) put(place int, values []string) string {
+	table := "reply["
+	if h.text == "" {
+		table = "numbers[place + "
+	}
+	places := make([]string, len(values))
 	for i := range places {
-		places[i] = "numbers[place + " + strconv.Itoa(i+1) + "]"
+		places[i] = table + strconv.Itoa(place+i) + "]"
 	}
-	return strings.Join(places, ", ") + " = " + h.reply + ", " + strings.Join(reply, ", ") + "\n"
+	return strings.Join(places, ", ") + " = " + strings.Join(values, ", ") + "\n"
 }
 
 // clock reads the time once: Redis 7.0 does not freeze it within a script.
@@ -311,18 +386,14 @@ type claimText struct {
 	number   int
 	first    int    // the index in ARGV of its first argument
 	key, arg string // offsets of the indices in KEYS and ARGV
-	crowded  bool   // its variables are fields of a table
 	behind   bool   // Redis' clock was ahead of what it shows: see clocks
 }
 
-// roomFor is how many claims have locals of their own: Lua allows a function 200 in all. The shared functions of all
-// twins take 34, and a counter 22.
-const roomFor = 6
+// roomFor is how many names of claims a function has: Lua allows one 200 locals in all, and the shared functions of
+// all twins take 36.
+const roomFor = 140
 
-var (
-	own      = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
-	declared = regexp.MustCompile(`\blocal ((function )?[a-z]+(_[a-z]+)*_\b)`)
-)
+var own = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
 
 // arguments declares a claim's arguments.
 func (c *claimText) arguments(t *twin) string {
@@ -339,15 +410,11 @@ func (c *claimText) arguments(t *twin) string {
 func (c *claimText) text(step string) string {
 	refusal := fmt.Sprintf("do return redis.error_reply('WEIR foreign %d') end", c.number)
 	step = strings.ReplaceAll(step, "FOREIGN", refusal)
-	prefix := ""
-	if c.crowded {
-		step, prefix = declared.ReplaceAllString(step, "$1"), "own."
-	}
 	return own.ReplaceAllStringFunc(step, func(name string) string {
 		if name == "key_" {
 			return fmt.Sprintf("KEYS[%s%d]", c.key, c.number)
 		}
-		return prefix + name + strconv.Itoa(c.number)
+		return name + strconv.Itoa(c.number)
 	})
 }
 
