@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -43,17 +44,11 @@ func claimsWith(rule *Rule, limits int) int {
 // claims refuses a rule set if some request needs more claims than a decision holds: such a request would be
 // answered with an error, whatever its limits have left.
 func (b *builder) claims() {
-	c := claimCounter{set: b.set, of: ownClaims, known: make(map[any]claimBound), steps: maxSteps}
-	groups := make(map[int]int)
 	for _, rule := range b.set.rules {
 		rule.claims = claimsOf(rule)
-		if rule.group != 0 {
-			groups[rule.group] = max(groups[rule.group], rule.claims)
-		}
 	}
-	for _, n := range groups {
-		c.groups += n
-	}
+	c := b.set.counter(func(rule *Rule) int { return rule.claims })
+	c.steps = maxSteps
 	bound := c.total(c.hosts())
 	if bound <= weir.MaxClaims {
 		b.set.claims = bound
@@ -95,6 +90,63 @@ type claimCounter struct {
 	groups int // claims of all groups together
 	known  map[any]claimBound
 	steps  int // that the search may still take
+}
+
+// counter adds up weights of rules: of a group the largest applies.
+func (s *Set) counter(weight func(*Rule) int) *claimCounter {
+	c := &claimCounter{set: s, known: make(map[any]claimBound)}
+	c.of = func(rule *Rule) claimBound {
+		if rule.group == 0 {
+			return claimBound{alone: weight(rule)}
+		}
+		return claimBound{grouped: weight(rule)}
+	}
+	groups := make(map[int]int)
+	for _, rule := range s.rules {
+		if rule.group != 0 {
+			groups[rule.group] = max(groups[rule.group], weight(rule))
+		}
+	}
+	for _, n := range groups {
+		c.groups += n
+	}
+	return c
+}
+
+// RedisTime is about how long Redis works at most for one decision of the rules, by the measured figures of
+// docs/redis.md. It serves nobody else meanwhile.
+func (s *Set) RedisTime() time.Duration {
+	c := s.counter(func(rule *Rule) int {
+		most := redisWork(rule.limits)
+		for _, limits := range rule.overrides.exact {
+			most = max(most, redisWork(limits))
+		}
+		for i := range rule.overrides.wild {
+			most = max(most, redisWork(rule.overrides.wild[i].limits))
+		}
+		if claimsWith(rule, 1) == 0 {
+			return 0
+		}
+		return most
+	})
+	return time.Duration(c.total(c.hosts())) * time.Microsecond
+}
+
+// redisWork is about how many microseconds Redis works for limits of a decision that has many.
+func redisWork(limits []*weir.Limit) (sum int) {
+	for _, l := range limits {
+		switch l.Algorithm() {
+		case weir.AlgorithmSlidingCounter:
+			sum += 7 + int(l.Slices())/50
+		case weir.AlgorithmSlidingLog:
+			sum += 12
+		case weir.AlgorithmConcurrency:
+			sum += 10
+		default:
+			sum += 5
+		}
+	}
+	return sum
 }
 
 func (c *claimCounter) total(x claimBound) int { return x.alone + min(x.grouped, c.groups) }
@@ -179,13 +231,6 @@ func (c *claimCounter) sum(list []*Rule) (sum claimBound) {
 		sum = sum.plus(c.of(rule))
 	}
 	return sum
-}
-
-func ownClaims(rule *Rule) claimBound {
-	if rule.group == 0 {
-		return claimBound{alone: rule.claims}
-	}
-	return claimBound{grouped: rule.claims}
 }
 
 func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {

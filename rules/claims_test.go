@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
@@ -107,5 +108,36 @@ func TestAnExceptionThatNeedsMoreClaimsThanADecisionHoldsIsUnfit(t *testing.T) {
 	}
 	if unfit := set.Unfit(); len(unfit) != 1 || unfit[0].Field != "of 5" || !strings.Contains(unfit[0].Message, "a decision holds at most") {
 		t.Errorf("unfit: %v", unfit)
+	}
+}
+
+func TestTimeOfADecisionInRedis(t *testing.T) {
+	in := func(path string, list ...rules.Spec) []rules.Spec {
+		for i := range list {
+			list[i].Name, list[i].Match.Path = fmt.Sprintf("r%x-%d", path, i), path
+		}
+		return list
+	}
+	logs := func(n int) rules.Spec { return sized("", n, rules.Match{}) }
+	counter := rules.Spec{Limit: []string{"sliding_counter 9/100s slices 100", "concurrency 5 ttl 1m", "9/1m"}}
+	shadow, first, second := logs(4), logs(4), logs(3)
+	shadow.Mode, first.Group, second.Group = rules.Shadow, "g", "g"
+	for name, test := range map[string]struct {
+		list []rules.Spec
+		want time.Duration
+	}{
+		"two paths, of which one is slower": {append(in("/a", logs(4), logs(4)), in("/b", logs(4))...), 96},
+		"a rule for both":                   {append(in("/b", logs(2)), in("/b/**", logs(4))...), 72},
+		"one of a group":                    {in("/a", first, second), 48},
+		"a shadow rule, decided apart":      {in("/a", shadow), 0},
+		"each algorithm":                    {in("/a", counter), 9 + 10 + 5},
+	} {
+		set, err := rules.Compile(&rules.File{Name: "f", Rules: test.list})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if got := set.RedisTime(); got != test.want*time.Microsecond {
+			t.Errorf("%s: %v, want %v", name, got, test.want*time.Microsecond)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,6 +93,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
+			findings = append(findings, slowOf(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			notes, err := result.add(ctx, f, name, file, set)
 			if err != nil {
@@ -181,6 +183,20 @@ func disabledOf(file string, set *rules.Set) (notes []finding) {
 		}
 	}
 	return notes
+}
+
+// longInRedis is what the largest call of several small decisions takes of Redis.
+const longInRedis = 200 * time.Microsecond
+
+// slowOf says what a decision costs Redis if it is long for the others that wait for it.
+func slowOf(file string, set *rules.Set) []finding {
+	took := set.RedisTime()
+	if took <= longInRedis {
+		return nil
+	}
+	message := fmt.Sprintf("a request that meets the most limits takes about %.1f ms of Redis, where they are counted "+
+		"there; other clients of Redis wait meanwhile", took.Seconds()*1000)
+	return []finding{{Severity: "note", File: file, Message: message, text: "note: " + file + ": " + message}}
 }
 
 // filteredOf is the number of rules that are evaluated one by one, and what that costs: see rules.Set.Filtered.

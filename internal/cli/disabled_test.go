@@ -1,9 +1,28 @@
 package cli_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
+
+// TestSlowDecisionsAreNoted: check says what a decision of many limits costs Redis.
+func TestSlowDecisionsAreNoted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "rules:"
+	for i := range 20 {
+		if i%4 == 0 {
+			text += fmt.Sprintf("\n- name: r%d\n  limit:", i)
+		}
+		text += fmt.Sprintf("\n  - sliding_log %d/%ds", 100+i, 1+i)
+	}
+	write(t, dir, "rules.yaml", text)
+	r := (call{dir: dir}).run(t, "check", "rules.yaml")
+	if r.code != 0 || !strings.Contains(r.out, "note: rules.yaml: a request that meets the most limits takes about 0.2 ms of Redis") {
+		t.Error(r)
+	}
+}
 
 // TestDisabledRulesAreVisible: a server starts whose only rules are disabled, and each command names them.
 func TestDisabledRulesAreVisible(t *testing.T) {
