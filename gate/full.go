@@ -76,7 +76,7 @@ func (g *Gate) chargeRest(ctx context.Context, by weir.Store, v *Verdict, claims
 		v.Err = errors.Join(v.Err, fmt.Errorf("gate: charging the part of a cost that was not left: %w", err))
 		return
 	}
-	for j, i := range places { // At and Delay are those of the grant: who passes does not wait for what is owed after it
+	for j, i := range places { // At and Delay stay those of the grant: who passes does not wait for the debt
 		decisions[i].Remaining, decisions[i].ResetAfter = after[j].Remaining, after[j].ResetAfter
 		decisions[i].RetryAfter = after[j].RetryAfter
 	}

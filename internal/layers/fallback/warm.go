@@ -14,8 +14,8 @@ import (
 //
 // The local store counts what went through this node, of a bucket only up to its share: otherwise a node that
 // serves more than its share would be in debt for hours after the switch. Refunds are applied too; to a bucket,
-// at most up to a full share, and not to a log, whose entries count until their window is over. Leases are
-// followed as they are taken, renewed and released through this node.
+// at most up to a full share, and of a log its latest units, since the instants of another clock are not known here.
+// Leases are followed as they are taken, renewed and released through this node.
 //
 // Closing it closes next and not the local store.
 func (l *LocalStore) Warm(next weir.Store) *Warm { return &Warm{next, l} }
@@ -141,7 +141,39 @@ func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 		(*mine)[i].Delay = 0 // a wait belongs to the level of the other store's bucket
 	}
 	var now [1]weir.Decision
-	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err == nil {
-		l.store.Refund(context.Background(), *mine, now[0].At-ago, nil)
+	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err != nil {
+		return
+	}
+	for i := range *mine {
+		one := (*mine)[i : i+1]
+		if one[0].Limit.Algorithm() == weir.AlgorithmSlidingLog {
+			l.giveBackLatest(one)
+		} else {
+			l.store.Refund(context.Background(), one, now[0].At-ago, nil)
+		}
+	}
+}
+
+// mostGivenBack is the number of charges of a log that one refund gives back.
+const mostGivenBack = 32
+
+// giveBackLatest refunds the latest units of a log: when they were charged follows from its end. Of a log without
+// units left it is unknown how many were given back, so there it is one charge at most.
+func (l *LocalStore) giveBackLatest(one []weir.Claim) {
+	look := []weir.Claim{one[0]}
+	look[0].Cost = 0
+	for range mostGivenBack {
+		var before, after [1]weir.Decision
+		_, err := l.store.Decide(context.Background(), look, 0, before[:])
+		if err != nil || before[0].ResetAfter == 0 {
+			return
+		}
+		latest := before[0].At + weir.Instant(before[0].ResetAfter.Microseconds()-one[0].Limit.Period())
+		if l.store.Refund(context.Background(), one, latest, after[:]) != nil || before[0].Remaining == 0 {
+			return
+		}
+		if one[0].Cost -= after[0].Remaining - before[0].Remaining; one[0].Cost <= 0 {
+			return
+		}
 	}
 }

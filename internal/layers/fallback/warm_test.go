@@ -302,6 +302,43 @@ func TestRefundsByAnotherClock(t *testing.T) {
 	}
 }
 
+// A log forgets what was given back too, by a clock that is ahead and runs faster: else each request that count_if does
+// not count would be one of those that an outage refuses.
+func TestLogsForgetWhatWasGivenBack(t *testing.T) {
+	var theirs, ours atomic.Int64
+	theirs.Store(epoch)
+	ours.Store(epoch + 3*time.Hour.Microseconds())
+	clock := func(c *atomic.Int64) memstore.Option {
+		return memstore.WithClock(func() weir.Instant { return weir.Instant(c.Load()) })
+	}
+	local, err := fallback.NewLocal(memstore.New(clock(&ours)), fallback.Config{Nodes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm := local.Warm(memstore.New(clock(&theirs)))
+	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.SlidingLog{Limit: 20, Window: time.Hour}),
+		Cost: 3}}
+	d, left := make([]weir.Decision, 1), make([]weir.Decision, 1)
+	var open []weir.Instant
+	for i := range 30 {
+		if granted, err := warm.Decide(background, one, 1, d); granted != 1 || err != nil {
+			t.Fatal(granted, err)
+		}
+		open = append(open, d[0].At)
+		theirs.Add(1000)
+		ours.Add(1003)
+		if len(open) > 2 || i == 29 {
+			if err := warm.Refund(background, one, open[0], nil); err != nil {
+				t.Fatal(err)
+			}
+			open = open[1:]
+		}
+		if local.Decide(background, one, 0, left); left[0].Remaining != 10-3*int64(len(open)) {
+			t.Fatalf("round %d: %d left of 10, and %d charges of 3 are open", i, left[0].Remaining, len(open))
+		}
+	}
+}
+
 // A lease from the store is known to the local one.
 func TestWarmFollowsLeases(t *testing.T) {
 	f := newFleet(t, 2)
