@@ -114,18 +114,17 @@ func (e *Engine) alertReading(ctx context.Context) *alert.Reading {
 	r := &alert.Reading{Store: e.Metrics.ReadStore(), Limits: e.sharedLimits(ctx), Keys: e.topKeys(ctx)}
 	total, _ := e.Metrics.Read(func(string, *tally.Rule) {})
 	r.Degraded = total[tally.Degraded]
+	if e.stack != nil {
+		r.Steps = e.stack.Stats().ClockSteps
+	}
 	r.Rules = func(each func(rule string, passed, refused uint64)) {
 		e.Metrics.Read(func(name string, n *tally.Rule) {
 			each(name, n.N[tally.Passed].Load(), n.N[tally.Refused].Load())
 		})
 	}
 	for _, s := range e.sources() {
-		switch {
-		case !s.Up:
-			r.Sources = append(r.Sources, alert.Source{Name: s.Name, Problem: "it cannot be read"})
-		case !s.Good:
-			r.Sources = append(r.Sources, alert.Source{Name: s.Name, Problem: "it has mistakes, which weir check or " +
-				"/readyz lists"})
+		if !s.Up || !s.Good {
+			r.Sources = append(r.Sources, alert.Source{Name: s.Name, Down: !s.Up})
 		}
 	}
 	return r

@@ -57,10 +57,12 @@ type watcher struct {
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	before reading    // at the last description of this node
-	shown  telemetry.Node
-	at     time.Time
+	mu      sync.Mutex // guards what follows
+	steps   int64      // of the store's clock, at the last description
+	stepped time.Time  // when there were more
+	before  reading    // at the last description of this node
+	shown   telemetry.Node
+	at      time.Time
 }
 
 // A reading has the counters of which a description of this node shows the growth.
@@ -206,6 +208,7 @@ func (e *Engine) describeStore(n *telemetry.Node, w *watcher) {
 	}
 	if e.stack != nil {
 		stats := e.stack.Stats()
+		n.Problems = append(n.Problems, w.clockStepped(stats.ClockSteps, time.Now())...)
 		now.recalled, now.asked = stats.Recalled, stats.Decisions
 		if !slices.Contains(e.Without, "breaker") {
 			n.Breaker = [...]string{"closed", "half-open", "open"}[stats.BreakerState]
@@ -227,6 +230,21 @@ func (e *Engine) describeStore(n *telemetry.Node, w *watcher) {
 	}
 }
 
+// steppedLasts is how long a step of the store's clock is a problem.
+const steppedLasts = time.Hour
+
+// clockStepped says that the store's clock stepped lately.
+func (w *watcher) clockStepped(steps int64, now time.Time) []string {
+	if steps > w.steps {
+		w.steps, w.stepped = steps, now
+	}
+	if w.stepped.IsZero() || now.Sub(w.stepped) > steppedLasts {
+		return nil
+	}
+	return []string{fmt.Sprintf("the clock of Redis stepped at %s: what was charged while it was ahead is shortened "+
+		"where it is found; set it right by slewing (NTP)", w.stepped.UTC().Format(time.RFC3339))}
+}
+
 // leased is the share of decisions that prefetched units answered: those that neither the refusal cache nor the store
 // did.
 func (e *Engine) leased(decided, recalled, asked int64) float64 {
@@ -238,7 +256,7 @@ func (e *Engine) leased(decided, recalled, asked int64) float64 {
 
 // describeRules describes the rules in force, and the accuracy that they have now.
 func (e *Engine) describeRules(n *telemetry.Node) {
-	n.Problems = e.degraded()
+	n.Problems = append(n.Problems, e.degraded()...)
 	status := e.manager.Status()
 	n.Revision = status.Revision()
 	for i := range status.Layers {

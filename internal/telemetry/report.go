@@ -194,11 +194,18 @@ type Alert struct {
 	Name     string    `json:"name"` // reject_share, new_top_key, near_limit, degraded, store_slow, source_bad
 	Rule     string    `json:"rule,omitempty"`
 	Key      string    `json:"key,omitempty"`
-	Text     string    `json:"text"`
+	Text     string    `json:"text"` // in English; programs word the other fields
 	Value    float64   `json:"value"`
 	Limit    float64   `json:"limit"`
 	Since    time.Time `json:"since"`
 	Resolved time.Time `json:"resolved,omitzero"`
+
+	Total  uint64        `json:"total,omitempty"`     // requests of which Value is a share
+	Window time.Duration `json:"window_ns,omitempty"` // in which they came
+	What   string        `json:"what,omitempty"`      // a limit, or what is wrong with a source
+	Alone  bool          `json:"alone,omitempty"`     // the requests are those of one node, since Redis does not answer
+	Count  int           `json:"count,omitempty"`     // alerts of one cause that this one stands for
+	Rules  []string      `json:"rules,omitempty"`     // of some of these, the worst first
 }
 
 // A Reader answers for all nodes that share a store; on a server without one, for the server alone. It is

@@ -128,10 +128,11 @@ func TestConditionsWithoutAReader(t *testing.T) {
 			}
 		}, "30+degraded 100-degraded"},
 		"one degraded decision": {func(second int, of *server) { of.Degraded = uint64(min(second, 1)) }, ""},
+		"clock":                 {func(second int, of *server) { of.Steps = int64(second / 30) }, "35+clock_step"},
 		"source": {func(second int, of *server) {
 			of.Sources = nil
 			if second < 20 {
-				of.Sources = []Source{{"config", "line 3 is wrong"}}
+				of.Sources = []Source{{Name: "config"}}
 			}
 		}, "10+source_bad/config 80-source_bad/config"},
 		"limit": {func(second int, of *server) {
@@ -173,7 +174,7 @@ func TestAlertsThatAreOff(t *testing.T) {
 	if told := run(t, s, 120, func(_ int, of *server) {
 		of.refused += 100
 		of.Degraded++
-		of.Sources = []Source{{"config", ""}}
+		of.Sources = []Source{{Name: "config"}}
 		of.Keys = []TopKey{{"login", "a", 500, 1}}
 		of.Limits = []Use{{"site", "", 1}}
 	}); told != nil {
@@ -190,8 +191,8 @@ func TestTooManyAlertsAreBounded(t *testing.T) {
 				each(fmt.Sprint(i), 0, uint64(1000*(w.turn+1)))
 			}
 		}
-		if n := len(w.step(&r, time.Now())); n != maxFiring || w.leftOut != maxFiring {
-			t.Fatalf("%d fire, %d are left out", n, w.leftOut)
+		if list := evaluate(w, &r, time.Now()); len(list) != 1 || list[0].Count != maxFiring || w.leftOut != maxFiring {
+			t.Fatalf("%d fire, %d are left out", len(list), w.leftOut)
 		}
 	}
 }
@@ -205,14 +206,14 @@ func TestRemovedRulesAreForgotten(t *testing.T) {
 			}
 		}}
 	}
-	w.step(count("a", "b"), time.Now())
-	w.step(count("a", "b"), time.Now())
-	w.step(count("b"), time.Now())
+	evaluate(w, count("a", "b"), time.Now())
+	evaluate(w, count("a", "b"), time.Now())
+	evaluate(w, count("b"), time.Now())
 	if len(w.rules) != 1 || w.rules["b"] == nil {
 		t.Errorf("%v", w.rules)
 	}
 	for range 30 { // no more requests
-		w.step(&Reading{Rules: func(each func(string, uint64, uint64)) { each("b", 1000, 0) }}, time.Now())
+		evaluate(w, &Reading{Rules: func(each func(string, uint64, uint64)) { each("b", 1000, 0) }}, time.Now())
 	}
 	if w.rules["b"].steps != nil {
 		t.Error("an idle rule keeps its window")
@@ -259,7 +260,7 @@ type node struct {
 }
 
 func newNode(t *testing.T, url string) *node {
-	n := &node{Manager: &Manager{Config: Config{Log: quiet, Shared: NewShared(url, "weir:alerts")}, told: map[string]telemetry.Alert{}}}
+	n := &node{Manager: New(Config{Settings: Defaults(), Log: quiet, Shared: NewShared(url, "weir:alerts")})}
 	t.Cleanup(n.Shared.close)
 	return n
 }
@@ -355,5 +356,102 @@ func TestForeignReplyIsAnError(t *testing.T) {
 	redis.Do("SET", "weir:alerts", "a string")
 	if _, _, _, err := a.Shared.sync(t.Context(), nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// evaluate counts and evaluates a reading.
+func evaluate(w *watch, r *Reading, now time.Time) []telemetry.Alert {
+	w.count(r)
+	return w.step(r, now)
+}
+
+// A member is a node whose counters a test drives by hand.
+type member struct {
+	*Manager
+	counts map[string][2]uint64
+	told   []string
+}
+
+func newMember(t *testing.T, url string) *member {
+	n := &member{counts: make(map[string][2]uint64)}
+	n.Manager = New(Config{Settings: Defaults(), Log: quiet, Shared: NewShared(url, "weir:alerts"),
+		Read: func(context.Context) *Reading {
+			return &Reading{Rules: func(each func(string, uint64, uint64)) {
+				for rule, c := range n.counts {
+					each(rule, c[0], c[1])
+				}
+			}}
+		},
+		Tell: func(a *telemetry.Alert) {
+			n.told = append(n.told, fmt.Sprint(ID(a), " of ", a.Total, " alone ", a.Alone))
+		}})
+	t.Cleanup(n.Shared.close)
+	return n
+}
+
+func inTurn(t *testing.T, nodes ...*member) {
+	for range 3 {
+		for _, n := range nodes {
+			n.Manager.step(t.Context(), time.Now())
+		}
+	}
+}
+
+// TestSumOfTheNodesIsJudged: neither node has enough requests of one rule; one alone has too many refusals of the other.
+// While Redis is away each node judges what it has, and says so.
+func TestSumOfTheNodesIsJudged(t *testing.T) {
+	redis := redistest.Start(t)
+	a, b := newMember(t, redis.URL()), newMember(t, redis.URL())
+	inTurn(t, a, b)
+	a.counts["few"], b.counts["few"] = [2]uint64{30, 30}, [2]uint64{40, 40}
+	a.counts["uneven"], b.counts["uneven"] = [2]uint64{88, 14}, [2]uint64{400, 0}
+	inTurn(t, a, b)
+	if expect(t, slices.Concat(a.told, b.told), "reject_share/few of 140 alone false"); len(b.Firing()) != 1 {
+		t.Errorf("the other node has %v", b.Firing())
+	}
+	redis.Kill()
+	a.told, b.told = nil, nil
+	a.counts["uneven"] = [2]uint64{88, 114}
+	inTurn(t, a, b)
+	expect(t, slices.Concat(a.told, b.told), "reject_share/uneven of 202 alone true")
+}
+
+// TestOneCauseIsOneAlert: a flood that 161 rules refuse.
+func TestOneCauseIsOneAlert(t *testing.T) {
+	w := newWatch(Defaults())
+	reading := func(rules int) *Reading {
+		return &Reading{Rules: func(each func(string, uint64, uint64)) {
+			for i := range rules {
+				each(fmt.Sprint("rule-", i), 100*uint64(w.turn), uint64(w.turn*(500+i)))
+			}
+		}}
+	}
+	now := time.Now()
+	evaluate(w, reading(161), now)
+	list := evaluate(w, reading(161), now.Add(every))
+	if len(list) != 1 || ID(&list[0]) != "reject_share" || list[0].Count != 161 || len(list[0].Rules) != mostNamed ||
+		list[0].Rules[0] != "rule-160" || !strings.Contains(list[0].Text, "; and 160 more like this, such as rule-159, ") {
+		t.Errorf("%+v", list)
+	}
+	now = now.Add(5 * time.Minute)
+	if list := evaluate(w, reading(0), now); len(list) != 0 {
+		t.Errorf("after the flood: %+v", list)
+	}
+	if list := evaluate(w, reading(3), now); len(list) != 3 || list[0].Count != 0 || list[0].Rule == "" {
+		t.Errorf("three of them: %+v", list)
+	}
+}
+
+// TestFiguresOfAnAlertAreTheNewest on all nodes, with the time of its begin.
+func TestFiguresOfAnAlertAreTheNewest(t *testing.T) {
+	redis := redistest.Start(t)
+	a, b := newNode(t, redis.URL()), newNode(t, redis.URL())
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i, n := range []*node{a, b} {
+		own := []telemetry.Alert{{Name: "x", Value: float64(i), Since: began.Add(time.Duration(i) * time.Hour), Text: `"since":"1"`}}
+		all, _ := n.agree(t.Context(), own, began)
+		if len(all) != 1 || all[0].Value != float64(i) || !all[0].Since.Equal(began) || all[0].Text != own[0].Text {
+			t.Errorf("%+v", all)
+		}
 	}
 }

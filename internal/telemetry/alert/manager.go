@@ -39,7 +39,9 @@ type Manager struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	return &Manager{Config: c, watch: newWatch(c.Settings), told: make(map[string]telemetry.Alert)}
+	m := &Manager{Config: c, watch: newWatch(c.Settings), told: make(map[string]telemetry.Alert)}
+	m.watch.alone = c.Shared == nil
+	return m
 }
 
 // Start starts it. Read and Tell may use the Manager.
@@ -79,7 +81,14 @@ func (m *Manager) run(ctx context.Context) {
 }
 
 func (m *Manager) step(ctx context.Context, now time.Time) {
-	own := m.watch.step(m.Read(ctx), now)
+	reading := m.Read(ctx)
+	m.watch.count(reading)
+	if m.Shared != nil {
+		var err error
+		m.watch.others, err = m.Shared.count(ctx, m.watch.own)
+		m.watch.alone, m.watch.apart = err != nil, err != nil
+	}
+	own := m.watch.step(reading, now)
 	if m.watch.leftOut > 0 {
 		m.Log.Warn("alerts: too many fire, others are left out", "most", maxFiring, "left_out", m.watch.leftOut)
 	}

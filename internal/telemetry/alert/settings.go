@@ -16,6 +16,7 @@ type Settings struct {
 	NearLimit   float64       // used share of a limit that all requests of a rule share
 	StoreSlow   time.Duration // 99th percentile of store calls in Window
 	Degraded    bool          // decisions without the store
+	ClockStep   bool          // the clock of Redis stepped
 	SourceBad   bool          // a rule source cannot be read, or has mistakes
 
 	Window  time.Duration
@@ -26,7 +27,7 @@ type Settings struct {
 // Defaults are the settings of "on".
 func Defaults() Settings {
 	return Settings{RejectShare: 0.1, NewTopKey: 0.5, NearLimit: 0.9, StoreSlow: 25 * time.Millisecond, Degraded: true,
-		SourceBad: true, Window: time.Minute, Minimum: 100, Resolve: time.Minute}
+		ClockStep: true, SourceBad: true, Window: time.Minute, Minimum: 100, Resolve: time.Minute}
 }
 
 // A SettingError is a mistake in the text of Parse.
@@ -84,6 +85,7 @@ func (s *Settings) fields() []field {
 		{"store_slow", "a time from 1ms to 10s, or off", orOff(between(&s.StoreSlow, time.Millisecond, 10*time.Second),
 			func() { s.StoreSlow = 0 })},
 		{"degraded", "on or off", onOff(&s.Degraded)},
+		{"clock_step", "on or off", onOff(&s.ClockStep)},
 		{"source_bad", "on or off", onOff(&s.SourceBad)},
 		{"window", "a time from 10s to 10m", between(&s.Window, 10*time.Second, 10*time.Minute)},
 		{"minimum", "a whole number from 1 to 1000000000", number(&s.Minimum)},

@@ -1,5 +1,5 @@
 -- Tells which alerts fire on a node, and learns which fire on any.
--- KEYS: a hash with "alert ID" -> JSON of each alert that fires, and "node ID NODE" -> end of the node's word, in ms.
+-- KEYS: a hash with "alert ID" -> JSON of each alert that fires and "node ID NODE" -> end of the node's word, in ms.
 -- ARGV: the node, how long its word holds (ms), then ID and JSON of each alert that fires there. IDs have no spaces.
 -- Reply: raised, resolved (both as "+ID" or "-ID" and JSON), then all that fire ("=ID" and JSON).
 local time = redis.call('TIME')
@@ -13,9 +13,14 @@ end
 for i = 3, #ARGV, 2 do
 	local id, text = ARGV[i], ARGV[i + 1]
 	mine[id] = true
-	if redis.call('HSETNX', KEYS[1], 'alert ' .. id, text) == 1 then
+	local before = redis.call('HGET', KEYS[1], 'alert ' .. id)
+	if not before then
 		add('+', id, text)
+	else -- the newest figures, and when it began
+		local since = string.match(before, '"since":"[^"]*"')
+		text = since and string.gsub(text, '"since":"[^"]*"', since, 1) or text
 	end
+	redis.call('HSET', KEYS[1], 'alert ' .. id, text)
 	redis.call('HSET', KEYS[1], 'node ' .. id .. ' ' .. node, string.format('%.0f', now + hold))
 end
 local all = redis.call('HGETALL', KEYS[1])

@@ -2,6 +2,7 @@
 // what operators did.
 import { html, useState } from '../vendor/preact.js';
 import { Done, EndDialog, ruleChange } from '../actions.js';
+import { alertTitle } from '../alerts.js';
 import { send, usePolled } from '../api.js';
 import { markTone } from '../charts.js';
 import { Badge, Changes as Differences, Choice, Empty, Failure, Page, Panel, Result, useSession } from '../components.js';
@@ -44,10 +45,16 @@ const here = (route, kind) => href('changes', '', { ...Object.fromEntries(route.
 function Mark({ mark, open }) {
 	const [expanded, expand] = useState(false);
 	const line = html`<span class="event"><time datetime=${mark.at}>${moment(mark.at)}</time><${Badge} tone=${{ incident: 'bad', end: 'good' }[markTone(mark)] ?? ''}>${t('mark.' + mark.kind)}</${Badge}>
-		${mark.rule && (mark.change ? html`<b>${mark.rule}</b>` : html`<a href=${href('rules', mark.rule)}>${mark.rule}</a>`)}<span>${visible(mark.text)}</span>
+		${mark.rule && (mark.change ? html`<b>${mark.rule}</b>` : html`<a href=${href('rules', mark.rule)}>${mark.rule}</a>`)}<span>${textOf(mark)}</span>
 		<span class="note">${[mark.actor && t('changes.by', { who: mark.actor }), mark.reason, mark.node].filter(Boolean).map(visible).join(' · ')}</span></span>`;
 	if (!mark.change) return html`<li>${line}</li>`;
 	return html`<li><details onToggle=${(event) => expand(event.target.open)}><summary>${line}</summary>${expanded && html`<${Change} mark=${mark} open=${open} />`}</details></li>`;
+}
+
+// textOf is the text of a mark; of an alert what it is about, before the server's words.
+function textOf(mark) {
+	const [name, ...rest] = mark.text.split(': '), title = ['alert', 'resolved'].includes(mark.kind) && alertTitle(name);
+	return title ? html`${title} <span class="note" lang="en">${visible(rest.join(': '))}</span>` : visible(mark.text);
 }
 
 // Change is an entry of the ledger's history, with what can be taken back.

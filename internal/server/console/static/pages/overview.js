@@ -1,5 +1,6 @@
 // The overview: which rules refuse, whom most, and whether something is wrong.
 import { html } from '../vendor/preact.js';
+import { alertText } from '../alerts.js';
 import { usePolled } from '../api.js';
 import { Sparkline, TimeChart } from '../charts.js';
 import { Badge, Empty, Page, Panel, Result, Share, Table, Tile, Tiles } from '../components.js';
@@ -47,9 +48,11 @@ function Figures({ data }) {
 	</${Tiles}>`;
 }
 
+const shown = 3; // lines of the banner that are not folded
+
 // Wrong is a banner, if there is something to do.
 function Wrong({ data }) {
-	const list = (data.alerts ?? []).filter((alert) => !alert.resolved).map((alert) => html`<li>${alert.rule ? html`<a href=${href('rules', alert.rule)}>${alert.text}</a>` : alert.text}
+	const list = (data.alerts ?? []).filter((alert) => !alert.resolved).map((alert) => html`<li>${alert.rule ? html`<a href=${href('rules', alert.rule)}>${alertText(alert)}</a>` : alertText(alert)}
 		<span class="note"> ${t('overview.since', { at: ago(alert.since) })}</span></li>`);
 	for (const node of data.nodes) {
 		if (!node.store_up) list.push(html`<li>${t('overview.nodeDown', { node: node.name })}</li>`);
@@ -57,7 +60,8 @@ function Wrong({ data }) {
 		for (const problem of node.problems ?? []) list.push(html`<li>${node.name}: ${problem}</li>`);
 	}
 	if (new Set(data.nodes.map((node) => node.revision)).size > 1) list.push(html`<li>${t('overview.revisions')}</li>`);
-	return list.length > 0 && html`<section class="banner" role="alert" aria-label=${t('overview.wrong')}><h2><a href=${href('health')}>${t('overview.wrong')}</a></h2><ul>${list}</ul></section>`;
+	return list.length > 0 && html`<section class="banner" role="alert" aria-label=${t('overview.wrong')}><h2><a href=${href('health')}>${t('overview.wrong')}</a></h2><ul>${list.slice(0, shown)}</ul>
+		${list.length > shown && html`<details><summary>${t('overview.wrong.more', { n: list.length - shown })}</summary><ul>${list.slice(shown)}</ul></details>`}</section>`;
 }
 
 function Rules({ data, filter }) {
