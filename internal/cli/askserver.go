@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/weirproject/weir/gate"
@@ -22,7 +23,7 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	}
 	request := map[string]any{
 		"method": a.Method, "host": a.Host, "path": a.sent, "route": a.Route, "user": a.User, "service": a.Service,
-		"client": a.Client.String(), "headers": first(a.header), "query": first(a.query), "cookies": a.cookies,
+		"client": a.peer, "headers": sent(a.header), "query": first(a.query), "cookies": a.cookies,
 		"descriptors": inOrder{a.DescriptorKeys, a.described},
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
@@ -35,12 +36,15 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	if err != nil {
 		return nil, err
 	}
-	var answer struct{ Outcome, Detail, Route, Service string } // also if the status is not 200
+	var answer struct{ Outcome, Detail, Route, Service, Client string } // also if the status is not 200
 	if json.Unmarshal(text, &answer) != nil || answer.Outcome == "" {
 		return nil, fmt.Errorf("the server answered %s: %s", response.Status, strings.TrimSpace(answer.Detail))
 	}
 	if answer.Route != "" {
 		a.Route, a.Service, a.routed = answer.Route, answer.Service, true
+	}
+	if client, err := netip.ParseAddr(answer.Client); err == nil { // by the proxies that the server trusts
+		a.Client, a.assumed, a.doubts = client, a.assumed && answer.Client == a.peer, nil
 	}
 	e := &explanation{Store: "by the server " + f.url}
 	err = json.Unmarshal(text, e)
@@ -62,6 +66,17 @@ func first(values map[string][]string) map[string]string {
 	table := make(map[string]string, len(values))
 	for name, list := range values {
 		table[name] = list[0]
+	}
+	return table
+}
+
+// sent are the first values of headers; of those that proxies lengthen all.
+func sent(header http.Header) map[string]string {
+	table := first(header)
+	for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+		if lines := header.Values(name); len(lines) > 1 {
+			table[name] = strings.Join(lines, ", ")
+		}
 	}
 	return table
 }

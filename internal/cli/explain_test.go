@@ -47,7 +47,12 @@ func TestExplainTellsOfExceptions(t *testing.T) {
 				told("198.51.100.8", `\n  override-\w+ gives the key of per-ip its limits`+until+`: too much\n`, `fixed_window 7/1h`,
 					`\n  allow-\w+ exempts it from login`+until+`: a test of ours\n`, `login is not checked: on its allow list`)
 			}
-			r := call{}.run(t, "explain", "--server", p.at("http"), "--json", "--client", "203.0.113.9", "http://example.com/")
+			trusting := call{}.serve(t, "--config", rules, "--ledger", ledger+map[bool]string{true: "2"}[name == "in a file"], "--trusted-proxies", "127.0.0.0/8")
+			r := call{dir: dir}.run(t, "explain", "--server", trusting.at("http"), "--header", "X-Forwarded-For=203.0.113.9", "--header", "X-Forwarded-For=127.0.0.2", "--json", "http://example.com/")
+			if r.code != 0 || !strings.Contains(r.out, `"client": "203.0.113.9"`) || strings.Contains(r.out, "is ignored") {
+				t.Errorf("behind a trusted proxy: %v", r)
+			}
+			r = call{}.run(t, "explain", "--server", p.at("http"), "--json", "--client", "203.0.113.9", "http://example.com/")
 			var e struct {
 				Exceptions []struct {
 					ID, Kind, Why string

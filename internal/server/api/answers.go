@@ -37,6 +37,7 @@ type answer struct {
 	Skipped      []skipped   `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
 	Route        string      `json:"route,omitzero" doc:"After a peek with routed: the chosen route."`
 	Service      string      `json:"service,omitzero" doc:"That of the chosen route."`
+	Client       string      `json:"client,omitzero" doc:"After a peek with routed: behind trusted proxies."`
 	Exceptions   []exception `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
 	Lease        *Lease      `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
 	Error        web.Problem `json:"error,omitzero" doc:"In a batch: the mistake in this request."`

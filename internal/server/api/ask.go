@@ -23,6 +23,7 @@ type ask struct {
 	dryRun     bool
 	routed     bool // the set chooses the route and the service, and the answer has them
 	ttl        string
+	found      bool // the client was found behind the one of the document
 }
 
 // A claim is one of the caller's.

@@ -107,7 +107,7 @@ func cost() field {
 }
 
 func routed() field {
-	return field{"routed", "The routes choose route and service, as in the gateway, of a request with neither.",
+	return field{"routed", "As in the gateway: client connects, and the routes choose route and service.",
 		boolean(func(c *call) *bool { return &c.last().routed })}
 }
 

@@ -89,11 +89,24 @@ func (a *api) peek(ctx context.Context, c *call) error {
 	for i := range c.asks[:c.n] {
 		ask := &c.asks[i]
 		ask.times = 0
+		a.findClient(ask)
 		if ask.routed = ask.routed && ask.request.Route == "" && ask.request.Service == ""; ask.routed {
 			a.gate.Rules().SetRoute(&ask.request)
 		}
 	}
 	return a.decide(ctx, c)
+}
+
+// findClient finds the client of a peek as the gateway does: what the document has connects.
+func (a *api) findClient(ask *ask) {
+	if !ask.routed || a.Clients == nil || !ask.request.Client.IsValid() {
+		return
+	}
+	var lines []string
+	if line := ask.attributes.Header(a.Clients.Header()); line != "" {
+		lines = []string{line}
+	}
+	ask.request.Client, ask.found = a.Clients.From(ask.request.Client.String(), lines)
 }
 
 // reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has none.
@@ -300,8 +313,11 @@ func (c *call) appendSkipped() {
 	}
 }
 
-// appendRoute appends the route that the rules chose, with its service.
+// appendRoute appends the route that the rules chose, with its service, and the client that was found.
 func (c *call) appendRoute(ask *ask) {
+	if ask.found {
+		c.out = appendString(append(c.out, `,"client":`...), ask.request.Client.String())
+	}
 	if ask.routed && ask.request.Route != "" {
 		c.out = appendString(append(c.out, `,"route":`...), ask.request.Route)
 		c.out = appendString(append(c.out, `,"service":`...), ask.request.Service)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/housetest/openapitest"
 	"github.com/weirproject/weir/internal/server/api"
 	"github.com/weirproject/weir/internal/server/web"
@@ -89,8 +91,14 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
-	routed := newWitness(t, handler(t, memstore.New(), routedRules))
+	clients, err := clientaddr.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routed := newWitness(t, handler(t, memstore.New(), routedRules, api.Config{Clients: clients}))
 	serve(t, routed).post("/v1/peek", `{"request":{"path":"/pay/1"},"routed":true}`)
+	behind := `{"request":{"client":"127.0.0.1","headers":{"X-Forwarded-For":"203.0.113.9"}},"routed":true}`
+	serve(t, routed).post("/v1/peek", behind).has(t, 200, "client", "203.0.113.9")
 	w.SawAll(guarded.Witness, broken.Witness, routed.Witness) // and of deny_status:
 	for _, at := range []string{"POST /v1/decide 429", "POST /v1/acquire 599"} {
 		if !w.Saw(at) {

@@ -115,7 +115,7 @@ func TestAlertsAreWordedByThePage(t *testing.T) {
 		alert("near_limit", map[string]any{"rule": "login", "what": "100/1m"}), alert("store_slow", nil), alert("clock_step", nil),
 		alert("source_bad", map[string]any{"key": "config", "what": "unread"}), alert("of a later version", nil)}
 	b.answers(map[string]any{"telemetry/overview": map[string]any{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:15:00Z",
-		"step_ns": 10e9, "total": map[string]any{}, "series": []any{}, "rules": []any{}, "nodes": []any{}, "alerts": alerts}})
+		"step_ns": 10e9, "total": map[string]any{"passed": 0, "refused": 0, "denied": 0, "failed": 0}, "series": []any{}, "rules": []any{}, "nodes": []any{}, "alerts": alerts}})
 	b.goTo("/?lang=en")
 	b.see("Rule login refused 61% of 5,609 requests in 1 min, more than 10% (counted on one node")
 	b.see("; and 141 more, such as b, c")
