@@ -148,7 +148,7 @@ race:
 	@$(call racing,$(SLOW) $(call without,$(SLOW) $(FEWER_DRAWS) $(EACH_LAYER) $(SUPPORT) $(UNSHARED)))
 
 run:
-	go run ./cmd/weir serve --limit "5/10s" --upstream demo
+	go run ./cmd/weir serve --limit "sliding_log 5/1m" --upstream demo
 
 bench:
 	cd bench && go run .

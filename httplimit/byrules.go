@@ -75,6 +75,7 @@ func (d *byRules) decide(c *call) {
 	}
 	v := &c.verdict
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
+	c.request = c.attributes.request
 	c.event = EventOf(v)
 	switch {
 	case err != nil:
@@ -111,7 +112,7 @@ func (d *byRules) read(c *call) error {
 		r.URL = new(url.URL)
 		*r.URL = c.url
 	}
-	c.attributes = attributesOf(r, d.descriptor)
+	c.attributes = attributesOf(r, c.writer, d.descriptor)
 	c.attributes.Kind = d.gate.Rules().ServiceKind()
 	if err := c.attributes.Check(); err != nil {
 		return err

@@ -2,13 +2,15 @@ package httplimit
 
 import (
 	"net/http"
+	"testing"
+	"time"
 
 	"github.com/weirproject/weir/rules"
 )
 
 // Attributes exports attributes, for comparison with net/http; nil if the request is refused.
 func Attributes(r *http.Request) rules.Attributes {
-	a := attributesOf(r, nil)
+	a := attributesOf(r, nil, nil)
 	if a.Check() != nil {
 		return nil
 	}
@@ -17,3 +19,10 @@ func Attributes(r *http.Request) rules.Attributes {
 
 // HostOf exports hostOf.
 func HostOf(r *http.Request) (string, error) { return hostOf(r) }
+
+// SetBodyTime sets bodyTime during a test.
+func SetBodyTime(t *testing.T, d time.Duration) {
+	old := bodyTime
+	bodyTime = d
+	t.Cleanup(func() { bodyTime = old })
+}

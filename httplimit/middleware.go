@@ -105,6 +105,7 @@ func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.
 // A call is the decision on one request. It is pooled.
 type call struct {
 	request  *http.Request // as the handler gets it
+	writer   http.ResponseWriter
 	event    Event
 	refusal  *Refusal // nil: the request goes on
 	body     Body     // of the refusal
@@ -136,7 +137,7 @@ type check struct {
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	c := m.pool.Get().(*call)
 	defer m.done(c)
-	c.request = r
+	c.request, c.writer = r, w
 	m.decide(c)
 	if m.observe != nil { // copying an event that was just written is slow
 		m.observe(c.request, c.event)
@@ -155,7 +156,7 @@ func (m *middleware) done(c *call) {
 	clear(c.checks)
 	clear(c.claims)
 	c.checks, c.claims = c.checks[:0], c.claims[:0]
-	c.request, c.event, c.refusal, c.body, c.followUp = nil, Event{}, nil, nil, nil
+	c.request, c.writer, c.event, c.refusal, c.body, c.followUp = nil, nil, Event{}, nil, nil, nil
 	if c.view.Attributes != nil {
 		c.view, c.attributes, c.url = rules.Request{}, attributes{}, url.URL{}
 	}

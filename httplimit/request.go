@@ -33,15 +33,19 @@ type attributes struct {
 	request    *http.Request
 	descriptor func(r *http.Request, name string) string
 	made       string // the id of a request without one; "": not needed yet
+	writer     http.ResponseWriter
+	body       *webvalues.Body // nil: no rule has needed it
 }
 
 var _ rules.Attributes = (*attributes)(nil)
 
-func attributesOf(r *http.Request, descriptor func(r *http.Request, name string) string) attributes {
+func attributesOf(r *http.Request, w http.ResponseWriter,
+	descriptor func(r *http.Request, name string) string) attributes {
 	return attributes{
 		Request:    webvalues.Request{Host: r.Host, RawQuery: r.URL.RawQuery, Fields: r.Header},
 		request:    r,
 		descriptor: descriptor,
+		writer:     w,
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	sourceHeader
 	sourceQuery
 	sourceCookie
+	sourceBody
 	sourceDescriptor
 	sourcePath
 	sourceConstant
@@ -50,7 +51,7 @@ var alone = map[string]source{"client.ip": sourceIP, "client.country": sourceCou
 
 // named are the sources with a name.
 var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
-	"descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
+	"body": sourceBody, "descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
 
 // String is the name of a source in errors.
 func (s source) String() string {
@@ -66,7 +67,7 @@ func (s source) String() string {
 
 // sources are the allowed sources, for error texts.
 var sources = []string{"client.ip", "client.country", "client.asn", "header.NAME", "query.NAME", "cookie.NAME",
-	"path.NAME", "descriptor.NAME",
+	"body.NAME", "path.NAME", "descriptor.NAME",
 	"constant.TEXT", "method", "route", "endpoint", "host", "user", "service"}
 
 // A component is one part of a key.
@@ -168,8 +169,8 @@ func (c *component) option(word string) (complaint string) {
 	case "lower":
 		c.lower = true
 	case "first":
-		if c.source != sourceHeader && c.source != sourceQuery && c.source != sourceCookie {
-			return "first is for header.NAME, query.NAME and cookie.NAME, of which a request may have several"
+		if !c.source.several() {
+			return "first is for header.NAME, query.NAME, cookie.NAME and body.NAME, of which there may be several"
 		}
 		c.first = true
 	default:
@@ -260,6 +261,11 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 		return c.normalise(dst, start)
 	}
 	return dst
+}
+
+// several reports whether a request may have several values of the source by one name.
+func (s source) several() bool {
+	return s == sourceHeader || s == sourceQuery || s == sourceCookie || s == sourceBody
 }
 
 // made reports whether values of the source are no texts of the request.

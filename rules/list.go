@@ -127,6 +127,8 @@ func parseListed(text, path string, ofRule bool) (c component, complaint string)
 	switch {
 	case strings.HasPrefix(word, "path.") && !ofRule:
 		return c, "only the lists of a rule know the names of a path"
+	case strings.HasPrefix(word, "body.") && !ofRule:
+		return c, "only the lists of a rule read bodies; those of the file would read each"
 	case strings.HasPrefix(word, "constant."):
 		return c, "it is the same for all requests, so it names none"
 	case word == "client.ip" && options != "":

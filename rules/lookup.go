@@ -23,7 +23,7 @@ func (r *Rule) Components() []string {
 
 // String is the canonical text of the component.
 func (c *component) String() string {
-	text := strings.TrimSuffix(c.label, "=")
+	text := c.word()
 	if c.source == sourceIP && (c.v4 != defaultV4 || c.v6 != defaultV6) {
 		text += fmt.Sprintf(" v4/%d v6/%d", c.v4, c.v6)
 	}
@@ -37,6 +37,9 @@ func (c *component) String() string {
 	}
 	return text
 }
+
+// word is the source of the component.
+func (c *component) word() string { return strings.TrimSuffix(c.label, "=") }
 
 // Lookup is the key, and its limits, for given values of the key's components. Values are mapped as in
 // requests: an address to its network, a text to its normalised form. The error is a *weir.InputError.

@@ -38,7 +38,9 @@ type Request struct {
 //
 // Attributes that can detect ambiguous values also have the method Doubtful(kind, name string) bool. It reports
 // whether servers may read different values by this name, because the request has several, or one in a form that
-// some read otherwise. kind is header, query or cookie.
+// some read otherwise. kind is header, query, cookie or body.
+//
+// Attributes that know the fields of a body have the method Body(name string) string.
 type Attributes interface {
 	Header(name string) string // name is in canonical form: X-User
 	Query(name string) string
@@ -71,8 +73,7 @@ type reading struct{ kind, name string }
 // reads are the attributes of a rule's key, its candidate's, its cost and its lists.
 func (b *builder) reads(rule *Rule) (list []reading) {
 	take := func(kind source, name string) {
-		if a := (reading{kind.String(), name}); (kind == sourceHeader || kind == sourceQuery ||
-			kind == sourceCookie) && !slices.Contains(list, a) {
+		if a := (reading{kind.String(), name}); kind.several() && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}
@@ -119,6 +120,11 @@ func (r *Request) attribute(kind source, name string) string {
 		return r.Attributes.Query(name)
 	case sourceCookie:
 		return r.Attributes.Cookie(name)
+	case sourceBody:
+		if body, ok := r.Attributes.(interface{ Body(name string) string }); ok {
+			return body.Body(name)
+		}
+		return ""
 	default:
 		return r.Attributes.Descriptor(name)
 	}
@@ -145,6 +151,30 @@ func (r *Request) appendASN(dst []byte) []byte {
 		return dst
 	}
 	return strconv.AppendUint(dst, uint64(r.ASN), 10)
+}
+
+// Unprovided are the components of the key that a front end may not know, and for whose absence the rule says nothing:
+// user, route, descriptor.NAME and body.NAME without on_missing. Then all requests count together where they are not
+// known. A match that asks for such a value excludes these requests.
+func (r *Rule) Unprovided() []string { return r.unprovided }
+
+// unprovided is the result of Rule.Unprovided.
+func unprovided(s *Spec, components []component) (words []string) {
+	if s.OnMissing != "" {
+		return nil
+	}
+	for i := range components {
+		c := &components[i]
+		asked := c.source == sourceUser && len(s.Match.User) > 0 || c.source == sourceRoute && len(s.Match.Route) > 0 ||
+			c.source == sourceDescriptor && s.Match.describes()
+		switch c.source {
+		case sourceUser, sourceRoute, sourceDescriptor, sourceBody:
+			if !asked {
+				words = append(words, c.word())
+			}
+		}
+	}
+	return words
 }
 
 // folded is a method in capitals. Other methods, which normal clients do not send, cost an allocation.

@@ -46,10 +46,11 @@ type Rule struct {
 	groupName     string
 	rank          uint64
 	reads         []reading
-	filter        *filter // nil: the tree decides
-	everywhere    bool    // the filter is evaluated for every request
-	geo           geo     // what it needs to know of clients
-	claims        int     // upper bound of the claims that it adds to a decision
+	unprovided    []string // see Unprovided
+	filter        *filter  // nil: the tree decides
+	everywhere    bool     // the filter is evaluated for every request
+	geo           geo      // what it needs to know of clients
+	claims        int      // upper bound of the claims that it adds to a decision
 }
 
 // Name is the name of the rule.

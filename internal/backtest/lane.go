@@ -88,6 +88,9 @@ func (v *values) Query(name string) string { return v.noted("query.", name, v.Re
 // Cookie is a cookie.
 func (v *values) Cookie(name string) string { return v.noted("cookie.", name, v.Request.Cookie(name)) }
 
+// Body is none: logs have no bodies.
+func (v *values) Body(name string) string { return v.noted("body.", name, "") }
+
 // Descriptor is none: logs have no descriptors.
 func (*values) Descriptor(string) string { return "" }
 

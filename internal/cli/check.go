@@ -253,7 +253,7 @@ func inspect(ctx context.Context, s *System, name string, data bool) (findings [
 		f.text = "warning: " + f.text
 		findings = append(findings, f)
 	}
-	for _, note := range []string{engine.CountIfNote(set), engine.GeoNote(set)} {
+	for _, note := range []string{engine.CountIfNote(set), engine.GeoNote(set), keysNote(set)} {
 		if note != "" {
 			findings = append(findings, finding{Severity: "note", File: shown, Message: note,
 				text: "note: " + shown + ": " + note})

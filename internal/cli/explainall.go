@@ -111,7 +111,8 @@ func describe(x *review.Example) string {
 	for _, table := range []struct {
 		kind   string
 		values map[string]string
-	}{{"header", x.Headers}, {"query", x.Queries}, {"cookie", x.Cookies}, {"descriptor", x.Descriptors}} {
+	}{{"header", x.Headers}, {"query", x.Queries}, {"cookie", x.Cookies}, {"body", x.Bodies},
+		{"descriptor", x.Descriptors}} {
 		for _, name := range slices.Sorted(maps.Keys(table.values)) {
 			parts = append(parts, fmt.Sprintf("%s %s=%s", table.kind, name, table.values[name]))
 		}

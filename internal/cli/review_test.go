@@ -29,7 +29,11 @@ func TestPageOfReviews(t *testing.T) {
 // TestRulesOfTheRepositoryAreReviewed: the rule files for users have no findings but the notes that are listed here.
 func TestRulesOfTheRepositoryAreReviewed(t *testing.T) {
 	t.Parallel()
-	notes := map[string]int{"../../examples/llm/rules.yaml": 1} // the program checks Authorization itself
+	notes := map[string]int{
+		"../../examples/llm/rules.yaml":   1, // the program checks Authorization itself
+		"../../examples/api/rules.yaml":   1, // it has routes and users, which a gateway does not know
+		"../../examples/login/rules.yaml": 1, // likewise descriptors
+	}
 	files, err := filepath.Glob("../../examples/*/rules.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatal(files, err)

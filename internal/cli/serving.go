@@ -151,8 +151,14 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 	}
 	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
 	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
-	if v.flags.gateway.listener != nil {
-		setup.Prepare = v.upstreams.Prepare
+	setup.Prepare = func(set *rules.Set) (use func(), err error) {
+		switch err := v.checkKeys(setup, set); {
+		case err != nil:
+			return nil, err
+		case v.flags.gateway.listener == nil:
+			return func() {}, nil
+		}
+		return v.upstreams.Prepare(set)
 	}
 	setup.Settled = giveBack
 	if err = v.openOTLP(ctx, setup); err != nil {

@@ -253,7 +253,10 @@ const fragmentTail = `
 }
 `
 
-var curl = regexp.MustCompile(`curl -i (http://\S+)`)
+var (
+	curl      = regexp.MustCompile(`curl -i (http://\S+)`)
+	shellWord = regexp.MustCompile(`"[^"]*"|\S+`)
+)
 
 // TestTheReadmesServerLimits runs the README's command (built, so that it can be ended) as
 // a stranger would, on the store of the process and on Redis. The refusal that is shown is
@@ -269,7 +272,10 @@ func TestTheReadmesServerLimits(t *testing.T) {
 	if !ok || all[i+1].kind != "http" {
 		t.Fatalf("README.md begins with %q, and then a block of %q", all[i].text, all[i+1].kind)
 	}
-	args := strings.Fields(strings.ReplaceAll(words, `"`, ""))
+	var args []string
+	for _, word := range shellWord.FindAllString(words, -1) {
+		args = append(args, strings.Trim(word, `"`))
+	}
 	program := filepath.Join(t.TempDir(), "weir")
 	goTool(t, "build", "-o", program, "./cmd/weir")
 	for _, store := range []string{"memory", redistest.Start(t).URL()} {

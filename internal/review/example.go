@@ -19,6 +19,7 @@ type Example struct {
 	rules.Request
 	Of                                     string // of a probe: what it is a request of, such as "route pay"
 	Headers, Queries, Cookies, Descriptors map[string]string
+	Bodies                                 map[string]string // fields of the body
 }
 
 // Header implements rules.Attributes.
@@ -29,6 +30,9 @@ func (x *Example) Query(name string) string { return x.Queries[name] }
 
 // Cookie implements rules.Attributes.
 func (x *Example) Cookie(name string) string { return x.Cookies[name] }
+
+// Body implements rules.Attributes.
+func (x *Example) Body(name string) string { return x.Bodies[name] }
 
 // Descriptor implements rules.Attributes.
 func (x *Example) Descriptor(name string) string { return x.Descriptors[name] }
@@ -85,7 +89,7 @@ func either(values []string, others ...string) []string {
 // exampleOf is a request that meets the conditions, except perhaps not and combinations of pattern and expression.
 func exampleOf(m *rules.Match, key []string, method, path string) *Example {
 	x := &Example{Headers: make(map[string]string), Queries: make(map[string]string),
-		Cookies: make(map[string]string), Descriptors: make(map[string]string)}
+		Cookies: make(map[string]string), Descriptors: make(map[string]string), Bodies: make(map[string]string)}
 	x.Attributes = x
 	x.Method, x.Path, x.Client = method, path, clientOf(m.Client)
 	x.Country = strings.Replace(first(m.Country), anyText, "DE", 1)
@@ -130,6 +134,8 @@ func (x *Example) add(component string) {
 		x.Queries[name] = anyText
 	case "cookie":
 		x.Cookies[name] = anyText
+	case "body":
+		x.Bodies[name] = anyText
 	case "descriptor":
 		x.Descriptors[name] = anyText
 	case "client":

@@ -21,6 +21,9 @@ func (a attributes) Query(name string) string { return a.step.Query[name] }
 // Cookie is a cookie.
 func (a attributes) Cookie(name string) string { return a.step.Cookie[name] }
 
+// Body is a field of the body.
+func (a attributes) Body(name string) string { return a.step.Body[name] }
+
 // Descriptor is a descriptor.
 func (a attributes) Descriptor(name string) string { return a.step.Descriptor[name] }
 

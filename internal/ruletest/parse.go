@@ -270,6 +270,7 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		"header":     func(n *yaml.Node) { s.Header = p.table(n, "header", textproto.CanonicalMIMEHeaderKey) },
 		"query":      func(n *yaml.Node) { s.Query = p.table(n, "query", asIs) },
 		"cookie":     func(n *yaml.Node) { s.Cookie = p.table(n, "cookie", asIs) },
+		"body":       func(n *yaml.Node) { s.Body = p.table(n, "body", asIs) },
 		"descriptor": func(n *yaml.Node) { p.descriptor(n, s) },
 		"cost":       func(n *yaml.Node) { s.Cost = new(p.number(n, "cost", 0, weir.MaxUnits)) },
 		"settle":     func(n *yaml.Node) { s.Settle = new(p.number(n, "settle", 0, weir.MaxUnits)) },

@@ -57,6 +57,7 @@ type Step struct {
 	Header     map[string]string // by canonical names
 	Query      map[string]string
 	Cookie     map[string]string
+	Body       map[string]string // fields of a form or a JSON object
 	Descriptor map[string]string
 	Cost       *int64
 
