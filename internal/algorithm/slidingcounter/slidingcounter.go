@@ -157,8 +157,8 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 func (s *State) describe(l *weir.Limit, available, cost, now, slice, elapsed int64, d *weir.Decision) {
 	d.Remaining, d.At = max(0, available), weir.Instant(now)
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
-	if last, used := s.lastUsed(); used {
-		d.ResetAfter = algorithm.Micros((last+l.Slices()+1)*l.Slice() - now)
+	if s.Used() {
+		d.ResetAfter = algorithm.Micros((s.lastUsed()+l.Slices()+1)*l.Slice() - now)
 	}
 	switch {
 	case cost > l.Capacity():
@@ -260,6 +260,9 @@ func inTicks(l *weir.Limit, us int64) int64 {
 // sum is the total of the slices that count when slice is the newest.
 func (s *State) sum(l *weir.Limit, slice int64) int64 {
 	total := s.sumOfAll()
+	if slice == s.newest {
+		return total
+	}
 	for i := s.oldest(); i <= s.newest && i < slice-l.Slices(); i++ {
 		total -= s.count(i)
 	}
@@ -301,14 +304,13 @@ func empty[T uint16 | int64](counts []T, place int) (n int64) {
 	return n
 }
 
-// lastUsed is the newest slice with a count.
-func (s *State) lastUsed() (slice int64, ok bool) {
-	for i := s.newest; s.Used() && i >= s.oldest(); i-- {
-		if s.count(i) > 0 {
-			return i, true
-		}
+// lastUsed is the newest slice with a count; there is one.
+func (s *State) lastUsed() int64 {
+	slice := s.newest
+	for s.count(slice) == 0 {
+		slice--
 	}
-	return 0, false
+	return slice
 }
 
 // advance makes slice the newest and drops the ones that no longer count.
@@ -369,10 +371,15 @@ func (s *State) count(i int64) int64 {
 	if uint64(s.newest-i) >= uint64(s.slots) {
 		return 0
 	}
+	return s.stored(s.place(i))
+}
+
+// stored is the count at a place.
+func (s *State) stored(place int) int64 {
 	if s.wide != nil {
-		return s.wide.counts[s.place(i)]
+		return s.wide.counts[place]
 	}
-	return int64(s.few[s.place(i)])
+	return int64(s.few[place])
 }
 
 // add changes the count of slice i, which must be stored.
