@@ -99,7 +99,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
-	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded PathForm:[] " +
+	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded ServiceKind: PathForm:[] " +
 		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
 		"Rules:[{Name:whole-site Label: Description: Labels:[] Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
