@@ -214,7 +214,9 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 	if g.trace != nil {
 		g.trace(ctx, v)
 	}
-	v.attributes, v.method, v.target = nil, "", "" // front ends reuse them
+	if g.observed() {
+		v.attributes, v.method, v.target = nil, "", "" // front ends reuse them
+	}
 	if v.isLocated {
 		v.located.Attributes, v.located.DescriptorKeys = nil, nil
 	}
