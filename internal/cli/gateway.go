@@ -17,8 +17,12 @@ func (v *server) openGateway(l *listenerFlags) error {
 	if err != nil {
 		return err
 	}
+	if err = v.openAccessLog(); err != nil {
+		return err
+	}
 	counts := v.count(l)
 	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf), httplimit.WithGRPCStatus(),
+		httplimit.WithObserver(v.flags.access.observer(v.afterwards(counts))),
 		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
 	limit, err := httplimit.ByRules(v.engine.Gate, opts...)
 	if err != nil {
@@ -47,7 +51,8 @@ func (v *server) openGateway(l *listenerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	server := newHTTPServer(l.listener, v.untrustedPeers(counts).before(handler), 0, counts, v.log).traced(v, l)
+	handler = v.flags.access.wrap(v.untrustedPeers(counts).before(handler))
+	server := newHTTPServer(l.listener, handler, 0, counts, v.log).traced(v, l)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
 }

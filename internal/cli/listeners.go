@@ -41,6 +41,9 @@ func (f *serveFlags) complete(routes bool) error {
 			return usagef("--%[1]s-client-ca needs TLS: give --%[1]s-tls-cert and --%[1]s-tls-key", d.name)
 		}
 	}
+	if err := f.access.check(); err != nil {
+		return err
+	}
 	if f.upstreamRequests < 1 {
 		return usagef("--upstream-max-requests is %d; allowed: 1 or more", f.upstreamRequests)
 	}

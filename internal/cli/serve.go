@@ -27,6 +27,7 @@ type serveFlags struct {
 	upstreamHost     bool
 	upstreamRequests int
 	strictQuery      bool
+	access           accessFlags
 	overrides        bool
 	service          string
 	userHeader       string
@@ -100,6 +101,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 		"maximum `NUMBER` of concurrent requests to the upstream; requests beyond it are answered 503")
 	flags.BoolVar(&f.overrides, "forward-overrides", false,
 		"forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override")
+	f.access.add(flags)
 	flags.BoolVar(&f.strictQuery, "strict-query", false, "refuse query strings that servers parse differently")
 	flags.StringVar(&f.service, "service", "", "`NAME` of the service behind the gateway, for rules that match service")
 	flags.StringVar(&f.userHeader, "user-header", "", "`NAME` of the header with the user, set by trusted proxies")

@@ -1,11 +1,14 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -262,6 +265,43 @@ func TestPROXYProtocol(t *testing.T) {
 		}
 	}
 	p.end()
+}
+
+// TestAccessLog: it is complete when the server has ended, and its id is the one that the client got.
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "access.log")
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--access-log", name)
+	var ids []string
+	for range 2 {
+		response, err := http.Get(p.at("gateway"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		ids = append(ids, response.Header.Get("X-Request-Id"))
+	}
+	p.end()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, status := range []int{200, 429} {
+		var line struct {
+			Status    int
+			RequestID string `json:"request_id"`
+		}
+		lines := strings.Split(string(text), "\n")
+		if err := json.Unmarshal([]byte(lines[min(i, len(lines)-1)]), &line); err != nil || line.Status != status || line.RequestID != ids[i] {
+			t.Errorf("request %d had the id %s: %v: %s", i+1, ids[i], err, text)
+		}
+	}
+	for _, wrong := range [][]string{{"--access-log-format", "xml"}, {"--access-log-every", "0"}} {
+		if r := (call{}).run(t, append([]string{"serve", "--limit", "1/1h", "--upstream", "demo"}, wrong...)...); r.code != 2 ||
+			!strings.Contains(r.err, wrong[0]+" is ") {
+			t.Errorf("%v: %+v", wrong, r)
+		}
+	}
 }
 
 // TestUserAndService: they are set by flags, and the user is read from trusted proxies only.

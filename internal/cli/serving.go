@@ -103,6 +103,7 @@ func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 	}
 	return bounded(func() error {
 		v.closeOTLP(flush)
+		v.flags.access.end()
 		defer v.upstreams.Close()
 		return v.engine.Close()
 	}, most, signals)

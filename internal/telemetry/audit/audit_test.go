@@ -21,6 +21,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/rotated"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
@@ -166,7 +167,7 @@ func TestRefusalsAreWrittenOrCounted(t *testing.T) {
 	wg.Wait()
 	log.Close()
 	lines := int64(0)
-	for _, name := range fileNames(name) {
+	for _, name := range rotated.Names(name) {
 		if reader, err := OpenFile(name); err == nil {
 			list, _ := reader.Last(t.Context(), &Filter{Outcome: "refused"}, 1<<30)
 			lines += int64(len(list))

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/weirproject/weir/internal/rotated"
 )
 
 // maxLine bounds a line of a file, in bytes. Records are far shorter.
@@ -44,7 +46,7 @@ func (r *fileReader) Last(_ context.Context, f *Filter, most int) (list []Record
 			list = append(list[:0], list[len(list)-most:]...)
 		}
 	}
-	names := fileNames(r.name)
+	names := rotated.Names(r.name)
 	slices.Reverse(names)
 	for _, name := range names {
 		if err := r.open(name); errors.Is(err, os.ErrNotExist) && name != r.name {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/internal/rotated"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -70,8 +71,8 @@ func TestFileIsRotatedAndFollowed(t *testing.T) {
 			t.Errorf("%s: %d bytes, mode %v, %v", file, info.Size(), info.Mode(), err)
 		}
 	}
-	if len(files) != maxFiles {
-		t.Errorf("%d files, want %d", len(files), maxFiles)
+	if len(files) != len(rotated.Names("")) {
+		t.Errorf("%d files, want %d", len(files), len(rotated.Names("")))
 	}
 	list, err := reader.Last(t.Context(), &Filter{Since: noon.Add(150 * time.Second)}, 1000)
 	if err != nil || ids(list) != "150-199: 50" || list[0] != numbered(150, 151)[0] {
