@@ -6,75 +6,26 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirproject/weir/bench/process"
 )
-
-// A server is a process that serves a role.
-type server struct {
-	role, address string
-	command       *exec.Cmd
-	in            io.WriteCloser
-	out           *bufio.Scanner
-}
-
-func start(role, upstream string) (*server, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{role: role, command: exec.Command(program, "-role", role, "-upstream", upstream)}
-	s.command.Stderr = os.Stderr
-	out, err := s.command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if s.in, err = s.command.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := s.command.Start(); err != nil {
-		return nil, err
-	}
-	s.out = bufio.NewScanner(out)
-	if !s.out.Scan() {
-		return nil, fmt.Errorf("%s does not say where it listens", role)
-	}
-	s.address = s.out.Text()
-	return s, nil
-}
-
-func (s *server) stop() {
-	s.in.Close()
-	s.command.Wait()
-}
-
-// cpu is what the server's process used so far.
-func (s *server) cpu() (time.Duration, error) {
-	if _, err := io.WriteString(s.in, "\n"); err != nil {
-		return 0, err
-	}
-	if !s.out.Scan() {
-		return 0, fmt.Errorf("%s ended", s.role)
-	}
-	n, err := strconv.ParseInt(s.out.Text(), 10, 64)
-	return time.Duration(n), err
-}
 
 // A crowd is the connections to one server.
 type crowd struct {
-	server  *server
+	role    string
+	server  *process.Server
 	request string
 	members []net.Conn
 	readers []*bufio.Reader
 }
 
-func gather(s *server, request string) (*crowd, error) {
-	c := &crowd{server: s, request: request}
+func gather(role string, s *process.Server, request string) (*crowd, error) {
+	c := &crowd{role: role, server: s, request: request}
 	for range connections {
-		connection, err := net.Dial("tcp", s.address)
+		connection, err := net.Dial("tcp", s.Address)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +43,7 @@ func (c *crowd) leave() {
 
 // ask has all ask, one question after the other, for the length of a slice.
 func (c *crowd) ask(slice time.Duration, f *figures) error {
-	before, err := c.server.cpu()
+	before, err := process.CPU(c.server.PID())
 	if err != nil {
 		return err
 	}
@@ -112,7 +63,7 @@ func (c *crowd) ask(slice time.Duration, f *figures) error {
 		errs = append(errs, <-failed)
 	}
 	took := time.Since(begin)
-	after, err := c.server.cpu()
+	after, err := process.CPU(c.server.PID())
 	if err = errors.Join(append(errs, err)...); err != nil || f == nil {
 		return err
 	}
@@ -127,7 +78,7 @@ func (c *crowd) rush(member int, until time.Time) (n int, err error) {
 			return n, err
 		}
 		if err := answered(c.readers[member]); err != nil {
-			return n, fmt.Errorf("%s: %w", c.server.role, err)
+			return n, fmt.Errorf("%s: %w", c.role, err)
 		}
 		n++
 	}

@@ -1,30 +1,19 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
-	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/server/api"
+	"github.com/weirproject/weir/bench/process"
 	"github.com/weirproject/weir/internal/server/gateway"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/observe"
-	"github.com/weirproject/weir/rules"
 )
 
-// serve is a process of its own: it says where it listens, then, for each line that it is
-// sent, how much CPU it has used. It ends when nobody sends any more.
+// serve serves a role in this process.
 func serve(role, upstream string) error {
 	handler, err := handlerOf(role, upstream)
 	if err != nil {
@@ -35,14 +24,7 @@ func serve(role, upstream string) error {
 		return err
 	}
 	go http.Serve(listener, handler)
-	fmt.Println(listener.Addr())
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var used syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-			return err
-		}
-		fmt.Println(used.Utime.Nano() + used.Stime.Nano())
-	}
+	process.Serve(listener.Addr().String())
 	return nil
 }
 
@@ -62,19 +44,9 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 		p := bare(to)
 		p.BufferPool = &pool{}
 		return p, nil
-	case "gateway":
-		return limitedProxy(to)
-	case "routes":
-		return routedProxy(upstream)
 	case "null":
 		body := []byte(`{"allowed":true}`)
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
-	case "decide":
-		g, err := newGate()
-		if err != nil {
-			return nil, err
-		}
-		return api.New(g, api.Config{})
 	}
 	return nil, fmt.Errorf("there is no role %q", role)
 }
@@ -102,51 +74,23 @@ func (p *pool) Get() []byte {
 
 func (p *pool) Put(b []byte) { p.Pool.Put(&b) }
 
-// gateway limits by the rules of newGate.
-func limitedProxy(upstream *url.URL) (http.Handler, error) {
-	g, err := newGate()
-	if err != nil {
-		return nil, err
-	}
-	limit, err := httplimit.ByRules(g)
-	if err != nil {
-		return nil, err
-	}
-	return gateway.New(upstream, limit, gateway.Config{})
+// A program is weir serve for a role.
+type program struct {
+	listener, rules string
+	flags           []string
 }
 
-// routedProxy has 50 routes, of which one matches, and 4 rules that match.
-func routedProxy(upstream string) (http.Handler, error) {
-	text := "services: [{name: order, addresses: " + upstream + "}, {name: other, addresses: http://127.0.0.1:1}]\n" +
-		"routes:\n  - {name: orders, path: \"/orders/{id}\", method: GET, service: order}\n"
-	for i := range 49 {
-		text += fmt.Sprintf("  - {name: r%[1]d, host: [shop.example, \"*.r%[1]d.example\"], path: /r%[1]d/**, service: other}\n", i)
+// programOf is the weir serve of a role; ok is false for the others.
+func programOf(role, upstream string) (p program, ok bool) {
+	switch role {
+	case "gateway":
+		return program{"gateway", lenient, []string{"--http", "off", "--gateway", "127.0.0.1:0", "--upstream", upstream}}, true
+	case "routes":
+		return program{"gateway", routed(upstream), []string{"--http", "off", "--gateway", "127.0.0.1:0"}}, true
+	case "decide":
+		return program{"http", lenient, []string{"--http", "127.0.0.1:0"}}, true
 	}
-	set, err := rules.Load("rules.yaml", []byte(text+`
-rules:
-  - {name: site, limit: 1000000/1s}
-  - {name: service, match: {service: order}, limit: 1000000/1s}
-  - {name: interface, match: {route: orders}, limit: 1000000/1s}
-  - {name: per-ip, key: [client.ip], limit: 1000000/1s}
-`))
-	if err != nil {
-		return nil, err
-	}
-	g, err := gateOf(set)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := httplimit.ByRules(g, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf))
-	if err != nil {
-		return nil, err
-	}
-	upstreams := gateway.NewUpstreams(0, slog.Default())
-	use, err := upstreams.Prepare(set)
-	if err != nil {
-		return nil, err
-	}
-	use()
-	return gateway.New(nil, limit, gateway.Config{Upstreams: upstreams})
+	return program{}, false
 }
 
 // lenient are rules by which more passes than can be asked.
@@ -157,18 +101,18 @@ rules:
   - {name: orders, match: {path: "/orders/{id}"}, key: [client.ip], limit: 1000000/1s}
 `
 
-// newGate decides by them in the process, and counts as weir serve does.
-func newGate() (*gate.Gate, error) {
-	set, err := rules.Load("rules.yaml", []byte(lenient))
-	if err != nil {
-		return nil, err
+// routed has 50 routes, of which one matches, and 4 rules that match.
+func routed(upstream string) string {
+	text := "services: [{name: order, addresses: " + upstream + "}, {name: other, addresses: http://127.0.0.1:1}]\n" +
+		"routes:\n  - {name: orders, path: \"/orders/{id}\", method: GET, service: order}\n"
+	for i := range 49 {
+		text += fmt.Sprintf("  - {name: r%[1]d, host: [shop.example, \"*.r%[1]d.example\"], path: /r%[1]d/**, service: other}\n", i)
 	}
-	return gateOf(set)
-}
-
-func gateOf(set *rules.Set) (*gate.Gate, error) {
-	metrics := observe.New("bench")
-	metrics.Rules(set, time.Now())
-	store := memstore.New()
-	return gate.New(metrics.Store(store), set, gate.WithLocal(store), gate.WithObserver(metrics.Verdict))
+	return text + `
+rules:
+  - {name: site, limit: 1000000/1s}
+  - {name: service, match: {service: order}, limit: 1000000/1s}
+  - {name: interface, match: {route: orders}, limit: 1000000/1s}
+  - {name: per-ip, key: [client.ip], limit: 1000000/1s}
+`
 }

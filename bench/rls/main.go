@@ -1,41 +1,27 @@
 // Command rls measures Envoy's rate limit service beside a gRPC server whose handler only answers, in one run on one
-// machine: 64 callers, one descriptor each, counted in memory. It prints the CPU of each server for 100,000 calls, and
-// the ratio. Each server is a process of its own, and they are asked in turns, so that other work of the machine hits
-// both alike.
+// machine: 64 callers, one descriptor each, counted in memory by weir serve as it is built, with its defaults. It
+// prints the CPU of each server for 100,000 calls, and the ratio. Each server is a process of its own, and they are
+// asked in turns, so that other work of the machine hits both alike.
 //
 // With -ratelimit FILE, a program built from github.com/envoyproxy/ratelimit/src/service_cmd, it measures both services
 // on one Redis instead, which must be empty (-redis URL).
 package main
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/server/grpcserver"
-	"github.com/weirproject/weir/internal/server/rls"
-	"github.com/weirproject/weir/internal/server/web"
-	"github.com/weirproject/weir/internal/servermetrics"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/bench/process"
 )
 
 const (
@@ -44,7 +30,8 @@ const (
 )
 
 func main() {
-	role := flag.String("role", "", "serve as one of the servers (the program starts itself so)")
+	floor := flag.Bool("null", false, "serve as the null server (the program starts itself so)")
+	program := flag.String("program", "", "the weir to measure; without it, it is built")
 	rounds := flag.Int("rounds", 15, "how often each server is asked")
 	calls := flag.Int("calls", 20_000, "how many calls a round")
 	other := flag.String("ratelimit", "", "a built envoyproxy/ratelimit to compare with on Redis")
@@ -52,12 +39,10 @@ func main() {
 	flag.Parse()
 	err := error(nil)
 	switch {
-	case *role != "":
-		err = serve(*role, *redis)
-	case *other != "":
-		err = compare(*other, *redis, *rounds, *calls)
+	case *floor:
+		err = serve()
 	default:
-		err = run(*rounds, *calls)
+		err = run(*program, *other, *redis, *rounds, *calls)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rls:", err)
@@ -74,103 +59,44 @@ func (null) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*rate
 	return &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}, nil
 }
 
-// serve says where it listens, then, for each line that it is sent, how much CPU it has used.
-func serve(role, redis string) error {
+// serve serves null.
+func serve() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := interface{ Serve(net.Listener) error }(nil)
-	if server, err = serverOf(role, redis); err != nil {
-		return err
-	}
+	server := grpc.NewServer()
+	ratelimit.RegisterRateLimitServiceServer(server, null{})
 	go server.Serve(listener)
-	fmt.Println(listener.Addr())
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var used syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-			return err
-		}
-		fmt.Println(used.Utime.Nano() + used.Stime.Nano())
-	}
+	process.Serve(listener.Addr().String())
 	return nil
-}
-
-func serverOf(role, redis string) (interface{ Serve(net.Listener) error }, error) {
-	if role == "null" {
-		server := grpc.NewServer()
-		ratelimit.RegisterRateLimitServiceServer(server, null{})
-		return server, nil
-	}
-	set, err := rules.Load("rules", []byte(text))
-	if err != nil {
-		return nil, err
-	}
-	store := weir.Store(memstore.New())
-	if role == "redis" {
-		if store, err = onRedis(redis); err != nil {
-			return nil, err
-		}
-	}
-	counts := servermetrics.New("bench")
-	g, err := gate.New(store, set, gate.WithLocal(memstore.New()), gate.WithObserver(counts.Verdict))
-	if err != nil {
-		return nil, err
-	}
-	return grpcserver.New(grpcserver.Config{
-		Access: new(web.Access),
-		Ready:  func() bool { return true },
-		Counts: counts.GRPC(),
-		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Warn:   func(string, ...any) {},
-	}, rls.New(g, rls.Options{})), nil
 }
 
 // A peer is a server and its callers' connection.
 type peer struct {
 	client ratelimit.RateLimitServiceClient
-	cpu    func() float64 // what the server has used, in nanoseconds
+	pid    int
+	stop   func()
 }
 
-func start(role string, flags ...string) (*peer, error) {
-	self, err := os.Executable()
+func started(server *process.Server, err error) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(self, append([]string{"-role", role}, flags...)...)
-	command.Stderr = os.Stderr
-	in, err := command.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := command.Start(); err != nil {
-		return nil, err
-	}
-	said := bufio.NewScanner(out)
-	if !said.Scan() {
-		return nil, fmt.Errorf("%s does not serve", role)
-	}
-	cpu := func() float64 {
-		fmt.Fprintln(in)
-		said.Scan()
-		n, _ := strconv.ParseFloat(strings.TrimSpace(said.Text()), 64)
-		return n
-	}
-	return connect(said.Text(), cpu)
+	return connect(server.Address, server.PID(), server.Stop)
 }
 
-func connect(address string, cpu func() float64) (*peer, error) {
+func connect(address string, pid int, stop func()) (*peer, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	return &peer{client: ratelimit.NewRateLimitServiceClient(conn), cpu: cpu}, err
+	return &peer{client: ratelimit.NewRateLimitServiceClient(conn), pid: pid, stop: stop}, err
 }
 
 // round is the seconds of CPU for 100,000 calls.
 func (p *peer) round(calls int) (float64, error) {
-	before := p.cpu()
+	before, err := process.CPU(p.pid)
+	if err != nil {
+		return 0, err
+	}
 	failed := make(chan error, callers)
 	var done sync.WaitGroup
 	for i := range callers {
@@ -196,22 +122,41 @@ func (p *peer) round(calls int) (float64, error) {
 		return 0, err
 	default:
 	}
-	return (p.cpu() - before) / 1e9 * 100_000 / float64(calls/callers*callers), nil
+	after, err := process.CPU(p.pid)
+	return (after - before).Seconds() * 100_000 / float64(calls/callers*callers), err
 }
 
-func run(rounds, calls int) error {
-	null, err := start("null")
+func run(program, other, redis string, rounds, calls int) error {
+	dir, err := os.MkdirTemp("", "weir-rls")
 	if err != nil {
 		return err
 	}
-	service, err := start("weir")
+	defer os.RemoveAll(dir)
+	if program, err = process.Build(program, dir); err != nil {
+		return err
+	}
+	flags := []string{"--http", "off", "--grpc", "127.0.0.1:0"}
+	name, bar := "a server that only answers", 1.25
+	var theirs *peer
+	if other == "" {
+		theirs, err = started(process.Self("-null"))
+	} else {
+		name, bar, flags = "envoyproxy/ratelimit", 0.45, append(flags, "--store", redis)
+		theirs, err = startOther(other, redis, dir)
+	}
 	if err != nil {
 		return err
 	}
-	cpu, ratio, err := turns(rounds, calls, null, service)
+	defer theirs.stop()
+	ours, err := started(process.Weir(program, "grpc", text, flags...))
+	if err != nil {
+		return err
+	}
+	defer ours.stop()
+	cpu, ratio, err := turns(rounds, calls, theirs, ours)
 	if err == nil {
-		fmt.Printf("seconds of CPU for 100,000 calls: null server %.2f, rate limit service %.2f; ratio %.2f (bar: 1.25)\n",
-			cpu[0], cpu[1], ratio)
+		fmt.Printf("seconds of CPU for 100,000 calls: %s %.2f, weir serve %.2f; ratio %.2f (bar: %.2f)\n",
+			name, cpu[0], cpu[1], ratio, bar)
 	}
 	return err
 }
