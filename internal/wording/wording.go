@@ -44,7 +44,7 @@ func Own(v *gate.Verdict, r *rules.Request, accept []string) (text, language str
 // on behalf of it.
 func OwnOf(v *gate.Verdict, r *rules.Request) (text, language string, ok bool) {
 	var accept []string
-	if r != nil && r.Attributes != nil {
+	if v.Outcome == gate.Refused && r != nil && r.Attributes != nil {
 		if line := r.Attributes.Header("Accept-Language"); line != "" {
 			accept = append(accept, line)
 		}

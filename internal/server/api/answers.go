@@ -12,19 +12,15 @@ import (
 // The types of the answers, for the OpenAPI document. Decisions are rendered by hand, because
 // encoding/json would cost as much as the rest of the request.
 
-type decision struct {
-	Outcome    outcome `json:"outcome" doc:"failed: a limit needs the store, which does not answer."`
-	Allowed    bool    `json:"allowed" doc:"The outcome is passed."`
-	Granted    int64   `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
-	Degraded   bool    `json:"degraded,omitzero" doc:"The store did not answer: on_store_error of the rules decided."`
-	Remaining  int64   `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
-	RetryAfter int64   `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
-	ResetAfter int64   `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
-	Delay      int64   `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
-}
-
 type answer struct {
-	decision
+	Outcome      outcome     `json:"outcome" doc:"failed: a limit needs the store, which does not answer."`
+	Allowed      bool        `json:"allowed" doc:"The outcome is passed."`
+	Granted      int64       `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
+	Degraded     bool        `json:"degraded,omitzero" doc:"The store did not answer: on_store_error of the rules decided."`
+	Remaining    int64       `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
+	RetryAfter   int64       `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
+	ResetAfter   int64       `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
+	Delay        int64       `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
 	Reason       reason      `json:"reason"`
 	Rule         string      `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
 	Name         string      `json:"name,omitzero" doc:"The name of the deciding limit."`
@@ -43,12 +39,6 @@ type answer struct {
 	Error        web.Problem `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
 }
 
-type compactAnswer struct {
-	decision
-	Lease *Lease      `json:"lease,omitzero"`
-	Error web.Problem `json:"error,omitzero"`
-}
-
 type reserveAnswer struct {
 	answer
 	Reservation *Reservation `json:"reservation,omitzero" doc:"Absent if there is nothing to settle."`
@@ -56,10 +46,6 @@ type reserveAnswer struct {
 
 type batchAnswer struct {
 	Answers []answer `json:"answers" doc:"In the order of the requests."`
-}
-
-type compactBatchAnswer struct {
-	Answers []compactAnswer `json:"answers" doc:"In the order of the requests."`
 }
 
 type check struct {

@@ -32,13 +32,12 @@ type call struct {
 	status    int
 	deny      int    // the status of refused and denied requests
 	retry     string // Retry-After, if deny is the status
-	compact   bool   // answer=compact
 	numbered  bool   // the outcome is its number in weir.v1
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual, c.response, c.compact, c.numbered = "", -1, -1, false, false
+	c.token, c.actual, c.response, c.numbered = "", -1, -1, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]
@@ -101,11 +100,7 @@ func (c *call) at(member string, err error) error {
 
 // parameters reads the query.
 func (c *call) parameters(op *operation, r *http.Request) error {
-	switch {
-	case r.URL.RawQuery == "":
-		return nil
-	case op.compact && r.URL.RawQuery == "answer=compact": // url.Values would cost as much as the rest of the request
-		c.compact = true
+	if r.URL.RawQuery == "" {
 		return nil
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
@@ -113,20 +108,12 @@ func (c *call) parameters(op *operation, r *http.Request) error {
 		return web.Invalid("the query", strconv.Quote(r.URL.RawQuery), "name=value", 0)
 	}
 	for name, values := range query {
-		value := values[0]
-		switch {
-		case name == "deny_status" && op.decides():
-			c.deny, err = strconv.Atoi(value)
-			if err != nil || len(values) > 1 || c.deny < 400 || c.deny > 599 {
-				return web.Invalid(name, strconv.Quote(value), "one number from 400 to 599", 0)
-			}
-		case name == "answer" && op.compact:
-			c.compact = value == "compact"
-			if len(values) > 1 || !c.compact && value != "full" {
-				return web.Invalid(name, strconv.Quote(value), "one of compact, full", 0)
-			}
-		default:
+		if name != "deny_status" || !op.decides() {
 			return web.Invalid("the query", strconv.Quote(name), op.parameters(), 0)
+		}
+		c.deny, err = strconv.Atoi(values[0])
+		if err != nil || len(values) > 1 || c.deny < 400 || c.deny > 599 {
+			return web.Invalid(name, strconv.Quote(values[0]), "one number from 400 to 599", 0)
 		}
 	}
 	return nil
@@ -134,10 +121,7 @@ func (c *call) parameters(op *operation, r *http.Request) error {
 
 // parameters names the parameters of the query.
 func (op *operation) parameters() string {
-	switch {
-	case op.compact:
-		return "deny_status, answer"
-	case op.decides():
+	if op.decides() {
 		return "deny_status"
 	}
 	return "nothing"

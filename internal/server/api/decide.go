@@ -160,41 +160,32 @@ func (c *call) answer(e *extras) {
 	c.out = append(c.out, '\n')
 }
 
-// appendAnswer renders the verdict. A compact answer has only the fields that a caller needs in order to
-// act.
+// appendAnswer renders the verdict.
 func (c *call) appendAnswer(e *extras) {
-	v, full := c.verdict, !c.compact
+	v := c.verdict
 	b := c.appendOutcome(c.out)
-	if full {
-		b = append(append(append(b, `,"reason":"`...), v.Reason.String()...), '"')
-	}
+	b = append(append(append(b, `,"reason":"`...), v.Reason.String()...), '"')
 	b = strconv.AppendBool(append(b, `,"allowed":`...), v.Outcome == gate.Passed)
 	b = appendNumber(b, `,"granted":`, v.Granted)
 	if v.Degraded() {
 		b = append(b, `,"degraded":true`...)
 	}
-	if full && v.Rule != nil {
+	if v.Rule != nil {
 		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
 	}
-	worst, decided := v.Worst()
-	if full && decided {
+	if worst, decided := v.Worst(); decided {
 		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
 		b = appendNumber(b, `,"retry_after":`, seconds(worst.Decision.RetryAfter))
-	}
-	if decided {
 		b = appendState(b, worst.Decision)
-	}
-	if decided && (full || v.Delay > 0) {
 		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
 	}
-	if c.out = b; full {
-		c.appendMessage(e.ask)
-		c.appendRequestID(e.ask)
-		c.appendChecks(e.peeked != nil)
-		c.appendSkipped()
-		c.appendRoute(e.ask)
-		c.appendExceptions(e.peeked)
-	}
+	c.out = b
+	c.appendMessage(e.ask)
+	c.appendRequestID(e.ask)
+	c.appendChecks(e.peeked != nil)
+	c.appendSkipped()
+	c.appendRoute(e.ask)
+	c.appendExceptions(e.peeked)
 	c.appendHeld(e)
 	if e.err != nil {
 		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
@@ -221,7 +212,7 @@ func (c *call) appendMessage(ask *ask) {
 }
 
 // tells reports whether answers have the ids of requests that do not pass.
-func (c *call) tells() bool { return !c.compact && !c.numbered }
+func (c *call) tells() bool { return !c.numbered }
 
 // appendRequestID appends the id under which the audit log has a request that did not pass.
 func (c *call) appendRequestID(ask *ask) {

@@ -51,15 +51,11 @@ func schemaOf(route *routers.Route, answer *httptest.ResponseRecorder) string {
 		return "Problem"
 	}
 	schema := route.Operation.Responses.Value("200").Value.Content["application/json"].Schema
-	compact := ""
-	if !strings.Contains(answer.Body.String(), `"reason"`) {
-		compact = "Compact"
-	}
 	if strings.HasPrefix(answer.Body.String(), `{"answers"`) {
-		return compact + "BatchAnswer"
+		return "BatchAnswer"
 	}
 	if len(schema.Value.OneOf) > 0 {
-		return compact + "Answer"
+		return "Answer"
 	}
 	return strings.TrimPrefix(schema.Ref, "#/components/schemas/")
 }
@@ -105,8 +101,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 			t.Errorf("%s was never answered", at)
 		}
 	}
-	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "CompactAnswer", "CompactBatchAnswer",
-		"ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
+	for _, name := range []string{"Answer", "ReserveAnswer", "BatchAnswer", "ResetAnswer", "Settled", "Renewed", "Released", "Problem"} {
 		w.everyField(name, w.Doc.Components.Schemas[name])
 	}
 }
@@ -122,10 +117,10 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 	}
 	if strings.HasSuffix(at, "BatchAnswer.answers") || at == "ReserveAnswer" { // all but their own fields is Answer
 		schema = map[string]*openapi3.SchemaRef{"BatchAnswer.answers": errorAlone(schema),
-			"CompactBatchAnswer.answers": errorAlone(schema), "ReserveAnswer": reservationAlone(schema)}[at]
+			"ReserveAnswer": reservationAlone(schema)}[at]
 	}
 	for name, property := range schema.Value.Properties {
-		if (at == "Answer" || at == "CompactAnswer") && name == "error" {
+		if at == "Answer" && name == "error" {
 			continue // in a batch
 		}
 		if at == "Problem" && (name == "current" || name == "mistakes" || name == "violated-policies") {
@@ -192,11 +187,9 @@ func everyAnswer(s *server) {
 	s.post("/v1/decide", `{"request":{"path":"/export"}}`)
 	s.post("/v1/peek", `{"requests":[`+login+`,`+login+`]}`)
 	const twice = `{"name":"a","limit":"1/1m","key":"k"}`
-	for _, query := range []string{"", "?answer=compact"} {
-		s.post("/v1/decide"+query, `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
-	}
-	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"later","limit":"1/1m overdraft 5","key":"k","cost":3}]}`)
-	s.post("/v1/decide?answer=compact", `{"claims":[{"name":"held","limit":"concurrency 5 ttl 30s","key":"k"}]}`)
+	s.post("/v1/decide", `{"requests":[`+login+`,{"claims":[`+twice+`,`+twice+`]}]}`)
+	s.post("/v1/decide", `{"claims":[{"name":"later","limit":"1/1m overdraft 5","key":"k","cost":3}]}`)
+	s.post("/v1/decide", `{"claims":[{"name":"held","limit":"concurrency 5 ttl 30s","key":"k"}]}`)
 	s.send("GET", "/v1/nowhere", "")
 	s.send("PUT", "/v1/decide", "")
 	for path := range good {
@@ -237,7 +230,7 @@ func (*gone) Reset(context.Context, []weir.Claim) error                   { retu
 func everyOutage(s, healthy *server) {
 	const denied = `{"request":{"path":"/export","user":"u"}}`
 	tokens := bodies(healthy)
-	s.post("/v1/decide?answer=compact", login).has(s.t, 200, "degraded", true)
+	s.post("/v1/decide", login).has(s.t, 200, "degraded", true)
 	for _, path := range []string{"/v1/decide", "/v1/peek", "/v1/acquire", "/v1/reset", "/v1/reserve"} {
 		s.post(path, denied).has(s.t, 503)
 		if path != "/v1/reset" {

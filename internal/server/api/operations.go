@@ -16,7 +16,6 @@ type operation struct {
 	run     func(*api, context.Context, *call) error
 	body    *object // nil: none
 	batch   bool    // the body may be a batch of these objects
-	compact bool    // answer=compact is supported
 	answers []any
 	errors  []int
 	summary string
@@ -32,8 +31,8 @@ func operations() map[string]*operation {
 	unsettled := []int{http.StatusConflict, http.StatusServiceUnavailable}
 	all := map[string]*operation{
 		"/v1/decide": {
-			method: post, writes: true, run: (*api).decide, body: decideBody(), batch: true, compact: true,
-			answers: []any{answer{}, batchAnswer{}, compactAnswer{}, compactBatchAnswer{}},
+			method: post, writes: true, run: (*api).decide, body: decideBody(), batch: true,
+			answers: []any{answer{}, batchAnswer{}},
 			summary: "Decide whether a request passes, and charge it",
 		},
 		"/v1/peek": {
@@ -121,11 +120,6 @@ func (op *operation) describe(path string, schemas map[string]web.Schema) web.Op
 		o.Parameters = append(o.Parameters, web.Parameter{Name: "deny_status", In: "query",
 			Schema: web.Schema{"type": "integer", "minimum": 400, "maximum": 599},
 			Doc:    "The status of negative decisions, with Retry-After, instead of 200."})
-	}
-	if op.compact {
-		o.Parameters = append(o.Parameters, web.Parameter{Name: "answer", In: "query",
-			Schema: web.Schema{"type": "string", "enum": []string{"full", "compact"}, "default": "full"},
-			Doc:    "compact leaves out what a caller does not need in order to act."})
 	}
 	return o
 }

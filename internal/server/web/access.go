@@ -87,7 +87,10 @@ func NewAccess(c Config) (*Access, error) {
 // Guard refuses requests from pages of other sites, and to other host names than Config allows.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := a.crossOrigin.Check(r)
+		var err error
+		if r.Header["Sec-Fetch-Site"] != nil || r.Header["Origin"] != nil { // a browser; Check passes all others
+			err = a.crossOrigin.Check(r)
+		}
 		switch {
 		case a.Loopback && !IsLoopback(r.Host):
 			Refuse(http.StatusForbidden, "host is %.80q; allowed: localhost, 127.0.0.1, ::1", r.Host).Write(w)
@@ -213,6 +216,9 @@ func plain(text string) bool {
 // IsLoopback reports whether the value of a Host field is localhost or a loopback address.
 func IsLoopback(host string) bool {
 	name, err := pathform.Host(host)
-	address, parseErr := netip.ParseAddr(name)
-	return err == nil && (strings.EqualFold(name, "localhost") || parseErr == nil && address.Unmap().IsLoopback())
+	if err != nil || strings.EqualFold(name, "localhost") { // ParseAddr allocates its errors
+		return err == nil
+	}
+	address, err := netip.ParseAddr(name)
+	return err == nil && address.Unmap().IsLoopback()
 }

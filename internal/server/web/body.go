@@ -23,7 +23,7 @@ func (b *Body) ReadAll(r *http.Request, most int64, kinds ...string) error {
 		return Refuse(http.StatusUnsupportedMediaType, "Content-Type is %.80q; allowed: %s",
 			r.Header.Get("Content-Type"), strings.Join(kinds, ", "))
 	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+	if coding := first(r.Header["Content-Encoding"]); coding != "" && coding != "identity" {
 		return Refuse(http.StatusUnsupportedMediaType, "Content-Encoding is %.80q; allowed: none", coding)
 	}
 	b.Reset()
@@ -40,6 +40,14 @@ func (b *Body) ReadAll(r *http.Request, most int64, kinds ...string) error {
 		return Refuse(http.StatusRequestEntityTooLarge, "the body has over %d bytes", most)
 	}
 	return nil
+}
+
+// first returns the first value of a field. http.Header.Get does the same, and spends longer on the form of the name.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }
 
 func hasType(values, kinds []string) bool {
