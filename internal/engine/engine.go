@@ -34,10 +34,11 @@ type Engine struct {
 	manager  *ruleset.Manager
 	store    weir.Store // without layers
 	outage   *outage
-	watcher  *watcher       // nil: no telemetry
-	audit    *audit.Log     // nil: none
-	alerts   *alert.Manager // nil: none
-	webhook  *alert.Webhook // nil: none
+	policy   atomic.Pointer[string] // what is wrong with Redis' eviction policy; nil: not looked at
+	watcher  *watcher               // nil: no telemetry
+	audit    *audit.Log             // nil: none
+	alerts   *alert.Manager         // nil: none
+	webhook  *alert.Webhook         // nil: none
 	markers  []func(telemetry.Mark)
 	optional string // a layer that was not asked for: the engine is ready without it
 	stop     context.CancelFunc
@@ -211,6 +212,7 @@ func (e *Engine) run() {
 	e.ended.Go(func() { e.manager.Run(ctx) })
 	e.Metrics.Probe(e.probe(ctx), e.Store == Memory)
 	e.ended.Go(func() { e.lookForTrouble(ctx) })
+	e.ended.Go(func() { e.watchPolicy(ctx) })
 }
 
 // Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the

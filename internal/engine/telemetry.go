@@ -202,6 +202,7 @@ const leastCalls = 20
 func (e *Engine) describeStore(n *telemetry.Node, w *watcher) {
 	now := reading{took: e.Metrics.ReadStore()}
 	n.StoreUp = e.Metrics.StoreUp()
+	n.Problems = e.evicts()
 	if local, ok := e.store.(*memstore.Store); ok {
 		stats := local.Stats()
 		n.Keys, n.Overflow = stats.Keys, uint64(stats.Overflow)

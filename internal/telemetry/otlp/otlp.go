@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
 
 	"github.com/go-logr/logr"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
@@ -77,7 +79,7 @@ func Open(ctx context.Context, c Config) (*Exporter, error) {
 }
 
 func (x *Exporter) openTraces(ctx context.Context) error {
-	var opts []otlptracehttp.Option
+	opts := []otlptracehttp.Option{otlptracehttp.WithProxy(noRedirect)}
 	if url := x.settings.url; url != "" {
 		opts = append(opts, otlptracehttp.WithEndpointURL(url+"/v1/traces"))
 	}
@@ -89,6 +91,16 @@ func (x *Exporter) openTraces(ctx context.Context) error {
 	x.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(x.queue), sdktrace.WithResource(x.resource))
 	x.tracer = x.traces.Tracer("github.com/weirproject/weir", trace.WithInstrumentationVersion(x.Version))
 	return nil
+}
+
+// noRedirect is the choice of a proxy, which is asked before each request: also before those of redirects, which must
+// not be followed. Whoever answers with one would get all traces, or answer with the next one without end.
+func noRedirect(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, fmt.Errorf("the collector answered %s, to %s: redirects are not followed; give the URL of the "+
+			"collector itself", r.Response.Status, r.URL.Redacted())
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 // Metrics begins to send the series of m, and adds those of the exporter to them. Call it once.
@@ -105,7 +117,7 @@ func (x *Exporter) Metrics(ctx context.Context, m *observe.Metrics) error {
 	const help = "Exports of all metrics to the OpenTelemetry collector, by result."
 	m.Count("weir_otlp_metrics_total", help, x.metrics.sent.Load, "result", "sent")
 	m.Count("weir_otlp_metrics_total", help, x.metrics.failed.Load, "result", "failed")
-	var opts []otlpmetrichttp.Option
+	opts := []otlpmetrichttp.Option{otlpmetrichttp.WithProxy(noRedirect)}
 	if url := x.settings.url; url != "" {
 		opts = append(opts, otlpmetrichttp.WithEndpointURL(url+"/v1/metrics"))
 	}

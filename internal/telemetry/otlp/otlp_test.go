@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
@@ -410,6 +411,29 @@ func TestRefusingCollectorIsCounted(t *testing.T) {
 	}
 	if len(x.failures) != 1 || !strings.Contains(x.failures[0].Error(), "404") {
 		t.Errorf("reported: %v", x.failures)
+	}
+}
+
+// TestRedirectsAreNotFollowed: a collector that answers with one gets each export once, and nobody else gets it.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 307, 308} {
+		var asked, elsewhere atomic.Int32
+		other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+		defer other.Close()
+		collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			http.Redirect(w, r, other.URL, status)
+		}))
+		defer collector.Close()
+		x := open(t, collector.URL, nil)
+		x.request()
+		x.Close(t.Context())
+		x.mu.Lock()
+		text := fmt.Sprint(x.failures)
+		x.mu.Unlock()
+		if asked.Load() != 1 || elsewhere.Load() != 0 || !strings.Contains(text, "redirects are not followed; give the URL of the collector itself") {
+			t.Errorf("%d: %d requests, %d elsewhere, %s", status, asked.Load(), elsewhere.Load(), text)
+		}
 	}
 }
 
