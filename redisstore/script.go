@@ -187,7 +187,7 @@ end
 local function get(key) return known[key] or call('GET', key) end
 `
 	}
-	return head + `local KEYS, ARGV, numbers, texts = KEYS, ARGV, {now}, {}
+	return head + s.once(kinds) + `local KEYS, ARGV, numbers, texts = KEYS, ARGV, {now}, {}
 local pack, fields, floor, ceil, max, min = struct.pack, struct.unpack, math.floor, math.ceil, math.max, math.min
 ` + read + locals.Replace(body) + `
 for i = 0, #KEYS / ` + strconv.Itoa(len(kinds)) + ` - 1 do
@@ -200,6 +200,19 @@ for i = 0, #KEYS / ` + strconv.Itoa(len(kinds)) + ` - 1 do
   end
 end
 return {struct.pack('<' .. ('i8'):rep(#numbers), unpack(numbers)), unpack(texts)}`
+}
+
+// once turns the arguments of a batch into numbers, if they are the same for all requests: each would do it again.
+func (s *scripts) once(kinds []*kind) string {
+	text, at := "if stride == 0 then\nlocal at = 3 + multi\n", 0
+	for _, k := range kinds {
+		for _, isText := range s.twins[k.twin].texts {
+			if at++; !isText {
+				text += fmt.Sprintf("ARGV[at + %d] = ARGV[at + %d] + 0\n", at, at)
+			}
+		}
+	}
+	return text + "end\n"
 }
 
 // args is how many arguments claims of the kinds have.

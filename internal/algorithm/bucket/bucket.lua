@@ -116,8 +116,9 @@ if left_ < granted * unit_ then
 end
 ---- charge
 if unit_ > 0 then
-  local most = math.max(full_, now + 4503599627370496)
-  full_ = math.min(full_ + granted * unit_, most)
+  local before = full_
+  full_ = full_ + granted * unit_
+  if full_ > now + 4503599627370496 then full_ = math.max(before, now + 4503599627370496) end
   bucket_set(key_, full_)
 end
 ---- cancel
