@@ -172,15 +172,16 @@ end
 local full_, last_, frees_, frees_full_, frees_fading_ = 0, 0, slice_at_, 0, 0
 if raw_ and gap_ < places_ then
   local size, newest, room = raw_:byte() - 48, slice_at_ - gap_, limit_ - cost_
-  local lowest = newest - places_
+  local lowest, form = newest - places_, size == 4 and '<I4' or '<i8'
   fading_, last_ = counter_get(raw_, size, (slice_at_ + 1) % places_), newest
   full_ = total_ - fading_
   frees_full_, frees_fading_ = full_, fading_
   while total_ > 0 and last_ > lowest and counter_get(raw_, size, last_ % places_) == 0 do last_ = last_ - 1 end
+  local place = (slice_at_ + 1) % places_
   while room >= 0 and frees_full_ > room do
-    frees_ = frees_ + 1
-    local i = frees_ - slices_
-    frees_fading_ = i <= newest and counter_get(raw_, size, i % places_) or 0
+    frees_, place, frees_fading_ = frees_ + 1, place + 1, 0
+    if place == places_ then place = 0 end
+    if frees_ - slices_ <= newest then frees_fading_ = counter_unpack(form, raw_, 26 + place * size) end
     frees_full_ = frees_full_ - frees_fading_
   end
 else
