@@ -160,7 +160,11 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.disabled = !s.IsEnabled()
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.countIf = b.countIf(i, s)
-	rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
+	if rule.closed = slices.Equal(s.Limit, []string{closed}); rule.closed {
+		rule.limits = []*weir.Limit{b.limit(at(i, "limit"), stateName(s.Name, 0, named), "", closedLimit, 1)}
+	} else {
+		rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
+	}
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
 	rule.percent = b.percent(i, s)
@@ -296,6 +300,12 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 	}
 	return list
 }
+
+// closed is the limit of a rule that denies every request. It has nothing to count, but a rule has a limit.
+const (
+	closed      = "none"
+	closedLimit = "fixed_window 1/50000d"
+)
 
 // stateName is the name of a limit as weir.New gives it; if the rule's name is invalid, which was reported,
 // any name does.

@@ -21,10 +21,13 @@ const (
 	Denied
 )
 
-// Listed checks a request against the exceptions of the rule, and then against its lists.
+// Listed checks a request against the exceptions of the rule, and then against its lists. Limit: none denies each.
 func (r *Rule) Listed(request *Request) Listing {
 	if listing := r.excepted().listed(request); listing != Unlisted {
 		return listing
+	}
+	if r.closed {
+		return Denied
 	}
 	return r.lists.listed(request)
 }

@@ -127,3 +127,20 @@ func BenchmarkListed(b *testing.B) {
 		})
 	}
 }
+
+// TestLimitNoneDeniesEach: whatever the request has, and costs; an allow list does not help.
+func TestLimitNoneDeniesEach(t *testing.T) {
+	set, warnings, err := rules.Lint("rules.yaml", []byte("path_form: strict\nrules:\n  - {name: closed, match: {path: /a}, limit: none, algorithm: sliding_log, "+
+		"cost: 5, allow: {client.ip: 192.0.2.1}, key: [client.ip]}\n"))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	for _, r := range []*rules.Request{{Path: "/a"}, {Path: "/a", Client: netip.MustParseAddr("192.0.2.1")}} {
+		if got := set.Match(r, nil)[0].Listed(r); got != rules.Denied {
+			t.Errorf("%v: %v", r, got)
+		}
+	}
+	if _, err := rules.Load("rules.yaml", []byte("rules: [{name: a, limit: [none, 5/1m]}]\n")); err == nil {
+		t.Error("none beside another limit is no mistake")
+	}
+}

@@ -46,6 +46,7 @@ type Rule struct {
 	groupName     string
 	rank          uint64
 	reads         []reading
+	closed        bool     // it denies every request
 	unprovided    []string // see Unprovided
 	filter        *filter  // nil: the tree decides
 	everywhere    bool     // the filter is evaluated for every request

@@ -7,3 +7,6 @@ func WithMaxRules(most int) Option { return func(c *config) { c.most = most } }
 
 // WithTLS sets the TLS configuration of the connection.
 func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
+
+// Plain exports plain.
+func Plain(text string) string { return plain(text) }

@@ -20,6 +20,7 @@ type Hash struct {
 
 // ReadHash reads a hash alone, as a source does.
 func ReadHash(prefix, key string, fields map[string]string) Hash {
+	fields = plainFields(fields)
 	f := found(prefix, key, fields)
 	h := Hash{Enabled: f.rec.enabled, Problems: f.problems, Ignored: f.ignored}
 	if len(h.Problems) == 0 {

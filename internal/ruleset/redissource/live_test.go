@@ -147,6 +147,34 @@ const addLogin = "HSET rate_limit_config:login limitType IP limitTarget * limitC
 var never = redissource.WithRefresh(24 * time.Hour)
 
 // TestRedisCLIChangesRules: it adds, changes, disables and deletes one.
+// TestLimitCountZeroCloses: as in the script of the articles and in Sentinel; messages have quotes, as Spring sends them.
+func TestLimitCountZeroCloses(t *testing.T) {
+	server := redistest.Start(t)
+	n := start(t, server.URL(), never)
+	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
+	decide := func(want gate.Outcome) {
+		t.Helper()
+		var v gate.Verdict
+		if err := n.gate.Decide(t.Context(), login("192.0.2.1"), gate.Once, &v); err != nil || v.Outcome != want {
+			t.Errorf("%v %v, want %v", v.Outcome, err, want)
+		}
+	}
+	typed(t, server, addLogin)
+	server.Do("PUBLISH", "rate_limit_config", `"RELOAD_ALL"`)
+	n.await("login sliding_log 5/1m")
+	decide(gate.Passed)
+	server.Do("HSET", "rate_limit_config:login", "limitCount", "0")
+	server.Do("PUBLISH", "rate_limit_config", `"RELOAD_ALL"`)
+	redistest.Await(t, "a closed rule", func() bool {
+		var v gate.Verdict
+		return n.gate.Decide(t.Context(), login("192.0.2.1"), gate.Once, &v) == nil && v.Outcome == gate.Denied
+	})
+	server.Do("PUBLISH", "rate_limit_config", `{"id":"login","limitType":"IP","limitTarget":"*","limitCount":["java.lang.Long",7],`+
+		`"timeWindow":["java.lang.Long",60],"strategy":"SLIDING_WINDOW","enabled":true}`)
+	n.await("login sliding_log 7/1m")
+	decide(gate.Passed)
+}
+
 func TestRedisCLIChangesRules(t *testing.T) {
 	server := redistest.Start(t)
 	n := start(t, server.URL(), never)

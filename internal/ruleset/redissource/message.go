@@ -108,6 +108,9 @@ func field(d *json.Decoder, fields map[string]string) error {
 		return fmt.Errorf("field %.80q is given twice", name)
 	}
 	value, err := d.Token()
+	if err == nil && value == json.Delim('[') {
+		value, err = typed(d)
+	}
 	if err != nil {
 		return errMessage
 	}

@@ -204,10 +204,7 @@ func (r *reader) say(field, message string) {
 
 // hint names the usual cause of malformed values that programs wrote.
 func hint(value string) string {
-	switch {
-	case len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"':
-		return ` (the value has quotes round it: write hashes with a plain serializer of strings, not of JSON)`
-	case strings.HasPrefix(value, "\xac\xed"):
+	if strings.HasPrefix(value, "\xac\xed") {
 		return ` (this is a serialized Java object: write hashes with a plain serializer of strings)`
 	}
 	return ""
@@ -337,7 +334,7 @@ func (r *reader) integer(field string, least, most int64, allowed string) int64 
 // limit parses the strategy and its numbers.
 func (r *reader) limit(spec *rules.Spec) {
 	strategy := r.word("strategy", strategies)
-	count, seconds := r.number("limitCount", 1), r.seconds("timeWindow")
+	count, seconds := r.number("limitCount", 0), r.seconds("timeWindow")
 	for _, field := range sorted(onlyOf) {
 		if r.has(field) && strategy != "" && !slices.Contains(onlyOf[field], strategy) {
 			r.say(field, "does not go with strategy "+strategy+"; leave it out")
@@ -364,6 +361,9 @@ func (r *reader) limit(spec *rules.Spec) {
 		text = r.calendar(count, seconds, zone)
 	case "CONCURRENCY":
 		text = fmt.Sprintf("concurrency %d ttl %ds", count, seconds)
+	}
+	if count == 0 {
+		text = "none"
 	}
 	spec.Limit = []string{text}
 }

@@ -259,5 +259,5 @@ func readingOf(result rueidis.RedisResult) (reading, error) {
 	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "WRONGTYPE") {
 		return reading{foreign: "is no hash; allowed: a hash with the fields of a rule"}, nil
 	}
-	return reading{fields: fields}, err
+	return reading{fields: plainFields(fields)}, err
 }

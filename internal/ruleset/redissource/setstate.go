@@ -102,7 +102,7 @@ func (s *setState) members(names []string) map[string][]string {
 func (s *setState) all(message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.entries[message] == nil {
+	if message = plain(message); s.entries[message] == nil {
 		return message == reloadAll
 	}
 	s.announced[message] = true

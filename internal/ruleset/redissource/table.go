@@ -219,11 +219,11 @@ func (t *table) decide(file *rules.File) (wrong bool) {
 	return wrong
 }
 
-func (t *table) all(message string) bool { return message == reloadAll }
+func (t *table) all(message string) bool { return plain(message) == reloadAll }
 
 // receive implements state: it applies a message with a rule.
 func (t *table) receive(text string) bool {
-	fields, err := decode(text)
+	fields, err := decode(plain(text))
 	if err != nil {
 		t.reportMessage(text, "", err.Error())
 		return false
