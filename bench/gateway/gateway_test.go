@@ -22,7 +22,7 @@ func TestAnsweredReadsOneAnswerAndNoOther(t *testing.T) {
 	}
 }
 
-// A role is a handler, or weir serve with rules that it accepts. What they answer is looked at in each round.
+// A role is a handler, or weir serve with rules that it accepts. Each round checks the status of the answers.
 func TestEachRoleServes(t *testing.T) {
 	for _, p := range pairs() {
 		for _, role := range []string{"upstream", p.base, p.mine} {
