@@ -163,17 +163,17 @@ func (a *access) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// An accessLine is a line of JSON.
+// An accessLine is a line of JSON, with names that weir backtest knows.
 type accessLine struct {
-	At        time.Time `json:"at"` // when the request began
+	At        time.Time `json:"start_time"`
 	Client    string    `json:"client,omitempty"`
 	Method    string    `json:"method"`
 	Host      string    `json:"host"`
-	Target    string    `json:"target"` // path and query, as they came
+	Target    string    `json:"request_uri"` // path and query, as they came
 	Proto     string    `json:"proto"`
 	Status    int       `json:"status"`
 	Bytes     int64     `json:"bytes"`
-	Seconds   float64   `json:"seconds"`
+	Seconds   float64   `json:"request_time"` // seconds
 	RequestID string    `json:"request_id"`
 	Outcome   string    `json:"outcome,omitempty"`
 	Rule      string    `json:"rule,omitempty"`
@@ -209,13 +209,14 @@ func (l *AccessLog) add(a *access, r *http.Request) {
 	l.count++
 }
 
-// combined is the line in the combined format, with the id of the request as one more field.
+// combined is the line in the combined format. The id of the request is not in it: programs that read the format refuse
+// more fields, or take them for X-Forwarded-For, as nginx's main has it.
 func (a *accessLine) combined() []byte {
 	b := fmt.Appendf(nil, "%s - - [%s] \"", cmp.Or(a.Client, "-"), a.At.Format("02/Jan/2006:15:04:05 -0700"))
 	b = appendSafe(b, a.Method+" "+a.Target+" "+a.Proto)
 	b = strconv.AppendInt(append(b, `" `...), int64(a.Status), 10)
 	b = strconv.AppendInt(append(b, ' '), a.Bytes, 10)
-	for _, text := range []string{a.Referer, a.UserAgent, a.RequestID} {
+	for _, text := range []string{a.Referer, a.UserAgent} {
 		b = append(appendSafe(append(b, ` "`...), cmp.Or(text, "-")), '"')
 	}
 	return b

@@ -48,10 +48,10 @@ func TestAccessLogHasEachRequest(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if id, _ := one["request_id"].(string); id != "r1" && len(id) != 32 || one["seconds"].(float64) <= 0 || one["client"] != "127.0.0.1" {
+		if id, _ := one["request_id"].(string); id != "r1" && len(id) != 32 || one["request_time"].(float64) <= 0 || one["client"] != "127.0.0.1" {
 			t.Errorf("%s", line)
 		}
-		for _, name := range []string{"at", "seconds", "client", "host", "proto"} {
+		for _, name := range []string{"start_time", "request_time", "client", "host", "proto"} {
 			delete(one, name)
 		}
 		lines = append(lines, one)
@@ -61,9 +61,9 @@ func TestAccessLogHasEachRequest(t *testing.T) {
 	}
 	lines[1]["request_id"], lines[2]["request_id"], lines[1]["bytes"], lines[2]["bytes"] = "", "", 0, 0
 	got, _ := json.Marshal(lines)
-	want := `[{"bytes":5,"method":"GET","outcome":"passed","request_id":"r1","rule":"login","status":200,"target":"/login?a=%22","user_agent":"x"},` +
-		`{"bytes":0,"method":"POST","outcome":"refused","request_id":"","rule":"login","status":429,"target":"/login"},` +
-		`{"bytes":0,"method":"TRACE","request_id":"","status":501,"target":"/"}]`
+	want := `[{"bytes":5,"method":"GET","outcome":"passed","request_id":"r1","request_uri":"/login?a=%22","rule":"login","status":200,"user_agent":"x"},` +
+		`{"bytes":0,"method":"POST","outcome":"refused","request_id":"","request_uri":"/login","rule":"login","status":429},` +
+		`{"bytes":0,"method":"TRACE","request_id":"","request_uri":"/","status":501}]`
 	if string(got) != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -72,7 +72,7 @@ func TestAccessLogHasEachRequest(t *testing.T) {
 func TestAccessLogInTheCombinedFormat(t *testing.T) {
 	var out bytes.Buffer
 	logged(t, gateway.AccessConfig{Out: &out, Every: 1, Combined: true}, dead[0], "GET /a HTTP/1.1|Host: a|X-Request-Id: r1|User-Agent: a\"b\\c\xff")
-	want := regexp.MustCompile(`^127\.0\.0\.1 - - \[[^]]+\] "GET /a HTTP/1\.1" 502 [0-9]+ "-" "a\\x22b\\x5Cc\\xFF" "r1"\n$`)
+	want := regexp.MustCompile(`^127\.0\.0\.1 - - \[[^]]+\] "GET /a HTTP/1\.1" 502 [0-9]+ "-" "a\\x22b\\x5Cc\\xFF"\n$`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("%q", out.String())
 	}
