@@ -112,8 +112,8 @@ of --revision. weir rules edit does all these steps.`,
 		example: `  printf 'name: login\nkey: [client.ip]\nlimit: 5/1m\n' > login.rule
   weir rules set login login.rule --why "brute force"
   weir rules get login | sed 's/limit: .*/limit: 4\/1m/' | weir rules set login`,
-		flags: [][2]string{flagWhy, flagYes, flagReverts, {"force"}, {"revision", "revision `NUMBER` that the text was " +
-			"made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
+		flags: [][2]string{flagWhy, flagYes, flagReverts, {"force"}, {"revision", "revision `NUMBER` that the text " +
+			"was made from: the change fails if it is\nanother (default: that in the first line of the text)"}},
 		run: (*operator).setRule,
 	}, {
 		use: "edit NAME", short: "Change a rule in your editor", args: ofRule,

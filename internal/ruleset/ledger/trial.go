@@ -78,8 +78,8 @@ type RevertedError struct {
 
 // Error returns a sentence that says what to do.
 func (e *RevertedError) Error() string {
-	return fmt.Sprintf("ledger: nobody confirmed the change of rule %q until %s, and it was taken back: make it again, "+
-		"such as by a rollback to its revision", e.Name, e.When.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("ledger: nobody confirmed the change of rule %q until %s, and it was taken back: make it "+
+		"again, such as by a rollback to its revision", e.Name, e.When.UTC().Format(time.RFC3339))
 }
 
 // Confirm keeps a change for good that would revert.

@@ -222,7 +222,7 @@ func Document(also ...web.Operation) []byte {
 		Doc: "Rules and exceptions that change while the server runs. Every write sends the revision that " +
 			"was read, and is in the history.",
 		Statuses: map[int]string{
-			http.StatusConflict:             "The ledger has lost changes, does not have the rule, or has taken the change back.",
+			http.StatusConflict:             "The ledger has lost changes, has no such rule, or took the change back.",
 			http.StatusPreconditionFailed:   "Another revision is current; nothing was changed.",
 			http.StatusUnprocessableEntity:  "The rule, the exception or a parameter is invalid; nothing was changed.",
 			http.StatusPreconditionRequired: "If-Match or If-None-Match is missing.",

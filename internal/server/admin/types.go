@@ -21,7 +21,7 @@ type Rule struct {
 	Who      string    `json:"who,omitzero"`
 	Why      string    `json:"why,omitzero"`
 	When     time.Time `json:"when,omitzero"`
-	Reverts  time.Time `json:"reverts,omitzero" doc:"To what it was before, by the ledger's clock, unless it is confirmed."`
+	Reverts  time.Time `json:"reverts,omitzero" doc:"By the ledger's clock, unless it is confirmed."`
 	YAML     string    `json:"yaml,omitzero" doc:"Of one rule: its author's text; of one from elsewhere, its fields."`
 	// Of this revision, or of the rule in force if it is not from the ledger.
 	Limit     []string   `json:"limit,omitzero"`

@@ -398,7 +398,7 @@ func inTurn(t *testing.T, nodes ...*member) {
 }
 
 // TestSumOfTheNodesIsJudged: neither node has enough requests of one rule; one alone has too many refusals of the other.
-// While Redis is away each node judges what it has, and says so.
+// While Redis is away each node decides by what it has, and says so.
 func TestSumOfTheNodesIsJudged(t *testing.T) {
 	redis := redistest.Start(t)
 	a, b := newMember(t, redis.URL()), newMember(t, redis.URL())

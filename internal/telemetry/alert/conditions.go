@@ -259,8 +259,8 @@ func (w *watch) store(r *Reading) (list []condition) {
 	p99 := calls.Quantile(0.99)
 	if limit := w.StoreSlow; limit > 0 && calls.Total() >= uint64(w.Minimum) && p99 >= limit*4/5 {
 		c := condition{raises: p99 > limit, holds: true, confirm: 2}
-		c.Alert = telemetry.Alert{Name: "store_slow", Value: p99.Seconds(), Limit: limit.Seconds(), Total: calls.Total(),
-			Window: recently * every}
+		c.Alert = telemetry.Alert{Name: "store_slow", Value: p99.Seconds(), Limit: limit.Seconds(),
+			Total: calls.Total(), Window: recently * every}
 		c.Text = fmt.Sprintf("store is slow: 1 %% of the calls in the last %v took longer than %v", recently*every,
 			p99.Round(100*time.Microsecond))
 		list = append(list, c)

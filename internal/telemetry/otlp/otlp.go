@@ -94,7 +94,7 @@ func (x *Exporter) openTraces(ctx context.Context) error {
 }
 
 // noRedirect is the choice of a proxy, which is asked before each request: also before those of redirects, which must
-// not be followed. Whoever answers with one would get all traces, or answer with the next one without end.
+// not be followed. A server that answers with one would get all traces, or answer with the next one without end.
 func noRedirect(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the collector answered %s, to %s: redirects are not followed; give the URL of the "+
