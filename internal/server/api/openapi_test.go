@@ -123,7 +123,7 @@ func (w *witness) everyField(at string, schema *openapi3.SchemaRef) {
 		if at == "Answer" && name == "error" {
 			continue // in a batch
 		}
-		if at == "Problem" && (name == "current" || name == "mistakes" || name == "violated-policies") {
+		if at == "Problem" && (name == "current" || name == "mistakes" || name == "violated-policies" || name == "instance") {
 			continue // in the admin API
 		}
 		if !w.Saw(at + "." + name) {

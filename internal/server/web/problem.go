@@ -25,6 +25,7 @@ type Problem struct {
 	Offset  int64  `json:"offset,omitzero" min:"1" doc:"The place of the mistake: bytes into the body."`
 	// Of a limit on callers.
 	Violated []string `json:"violated-policies,omitzero" doc:"The limits that are exceeded."`
+	Instance string   `json:"instance,omitzero" doc:"The id of the request, as a URI: urn:weir:request:ID."`
 	// Of a conflict.
 	Current *int64 `json:"current,omitzero" doc:"The current revision; 0: it does not exist."`
 
