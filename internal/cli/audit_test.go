@@ -210,3 +210,29 @@ func TestAuditTailFollows(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestUnconfirmedChangeIsAudited by one of two servers; confirm says that it came too late.
+func TestUnconfirmedChangeIsAudited(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	args := []string{"--limit", "5/1h", "--store", redis.URL(), "--audit", "redis", "--node-name", "n1"}
+	p, other := call{}.serve(t, args...), call{}.serve(t, args...)
+	server := []string{"--server", p.at("http")}
+	r := call{in: login("5/1m")}.run(t, append([]string{"rules", "set", "login", "--revert-after", "1s"}, server...)...)
+	if r.code != 0 || !strings.Contains(r.out, "unless you run weir rules confirm login") {
+		t.Fatal(r)
+	}
+	reverts := func() []string {
+		list := audited(t, "--store", redis.URL(), "--rule", "login")
+		return slices.DeleteFunc(list, func(one string) bool { return !strings.Contains(one, "|weir|revert: nobody confirmed") })
+	}
+	redistest.Await(t, "the record", func() bool { return len(reverts()) > 0 })
+	if r := (call{}).run(t, append([]string{"rules", "confirm", "login"}, server...)...); r.code == 0 || !strings.Contains(r.err, "it was taken back: make it again") {
+		t.Error(r)
+	}
+	p.end()
+	other.end()
+	if list := reverts(); len(list) != 1 {
+		t.Errorf("the audit log has %q", list)
+	}
+}

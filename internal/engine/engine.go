@@ -84,6 +84,7 @@ func (e *Engine) open(ctx context.Context) error {
 	}
 	if e.opened != nil {
 		e.Book = e.opened.Ledger
+		e.Book.Reverted = e.markReverted
 		layers = append(layers, e.opened.layer)
 	}
 	if e.Ledger == "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
@@ -177,6 +178,13 @@ func CountIfNote(set *rules.Set) string {
 	return "count_if of " + strings.Join(names, ", ") + ": the gateway sees responses, and callers of /v1/settle " +
 		"report them; forward-auth, ext_authz, Envoy's rate limit service, /v1/decide and RESP count every request " +
 		"by these rules"
+}
+
+// markReverted records a change of the ledger that nobody confirmed.
+func (e *Engine) markReverted(rule string, revision int64, by ledger.Author) {
+	e.Log.Info("rules: a change was taken back", "rule", rule, "revision", revision, "why", by.Why)
+	e.Mark(telemetry.Mark{Kind: "rules", Rule: rule, Text: "revert", Actor: by.Who, Reason: by.Why,
+		Change: fmt.Sprint(revision)})
 }
 
 // markRules records a change of rules. Those of the ledger are recorded where an operator made them.

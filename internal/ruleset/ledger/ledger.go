@@ -161,10 +161,22 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 //
 // After an error that leaves the outcome open (the connection was lost), repeat the change: if it
 // was made, the repetition returns a *ConflictError.
-type Ledger struct{ backend Backend }
+type Ledger struct {
+	backend Backend
+
+	// Reverted is called, if it is set before the first use, with each change that this process takes back, since nobody
+	// confirmed it: on one of the processes that have the ledger.
+	Reverted func(rule string, revision int64, by Author)
+}
 
 // New makes a ledger with a backend.
-func New(backend Backend) *Ledger { return &Ledger{backend} }
+func New(backend Backend) *Ledger {
+	l := &Ledger{backend: backend}
+	if m, ok := backend.(*Memory); ok {
+		m.ledger = l
+	}
+	return l
+}
 
 // Get returns a rule. The error wraps ErrNoRule if there is none.
 func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {

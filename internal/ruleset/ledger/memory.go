@@ -27,6 +27,7 @@ type Memory struct {
 	values  map[string]string // by name, as Decode reads them
 	history []line            // the oldest first
 	changed chan struct{}     // closed when an entry changes
+	ledger  *Ledger           // that sources write with; nil: none was made
 
 	path string   // "": no file
 	file *os.File // open for appending
@@ -318,7 +319,7 @@ func (s *memorySource) Load(ctx context.Context, _ bool) (n ruleset.Update) {
 	snapshot, s.changed = s.memory.snapshot()
 	n = s.view.Update(snapshot)
 	if s.view.Reverted() {
-		if err := New(s.memory).Settle(ctx); err != nil {
+		if err := cmp.Or(s.memory.ledger, &Ledger{backend: s.memory}).Settle(ctx); err != nil {
 			n.Warning = errors.Join(n.Warning, err)
 		}
 	}

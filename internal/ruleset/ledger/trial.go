@@ -140,10 +140,13 @@ func (l *Ledger) Settle(ctx context.Context) error {
 			continue
 		}
 		why := fmt.Sprintf("nobody confirmed revision %d by %s within %v", c.Revision, c.Author.Who, c.Trial.For)
-		_, err := l.commit(ctx, Draft{Name: c.Name, Seen: c.Revision, payload: c.reverted(),
-			by: Author{Who: "weir", Why: why[:min(len(why), MaxWhy)]}})
+		by := Author{Who: "weir", Why: why[:min(len(why), MaxWhy)]}
+		revision, err := l.commit(ctx, Draft{Name: c.Name, Seen: c.Revision, payload: c.reverted(), by: by})
 		var other *ConflictError
-		if err != nil && !errors.As(err, &other) {
+		switch {
+		case err == nil && l.Reverted != nil:
+			l.Reverted(c.Name, revision, by)
+		case err != nil && !errors.As(err, &other):
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,8 @@ func TestUnconfirmedChangesRevert(t *testing.T) {
 		backend.Close()
 		time.Sleep(time.Millisecond)
 		l, backend = open(t, path)
+		var told []int64
+		l.Reverted = func(_ string, revision int64, _ ledger.Author) { told = append(told, revision) }
 		if got := inForce(t, backend); got != "a 10/1m, new 1/1m, at 4, 1 reverted" {
 			t.Error(got)
 		}
@@ -62,6 +65,9 @@ func TestUnconfirmedChangesRevert(t *testing.T) {
 		inForce(t, backend)
 		if got := inForce(t, backend); got != "a 10/1m, at 6" {
 			t.Error(got)
+		}
+		if !slices.Equal(told, []int64{5, 6}) {
+			t.Errorf("told of revisions %v", told)
 		}
 	})
 }
