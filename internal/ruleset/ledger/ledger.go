@@ -164,8 +164,8 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 type Ledger struct {
 	backend Backend
 
-	// Reverted is called, if it is set before the first use, with each change that this process takes back, since nobody
-	// confirmed it: on one of the processes that have the ledger.
+	// Reverted is called, if it is set before the first use, with each change that this process takes back
+	// because nobody confirmed it: on one of the processes that have the ledger.
 	Reverted func(rule string, revision int64, by Author)
 }
 
