@@ -145,7 +145,6 @@ func TestBytesOfNoKeysAreNone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l := limiter(t, store, specs[0], weir.PerHour(1000))
 		file := filepath.Join(t.TempDir(), "state")
 		if err := store.Save(file); err != nil {
 			t.Fatal(err)
@@ -156,7 +155,7 @@ func TestBytesOfNoKeysAreNone(t *testing.T) {
 		}
 		for _, s := range []*memstore.Store{store, loaded} {
 			filled := s.Stats()
-			l = limiter(t, s, specs[0], weir.PerHour(1000))
+			l := limiter(t, s, specs[0], weir.PerHour(1000))
 			for i := range 3 {
 				if err := l.Reset(t.Context(), name(i)); err != nil {
 					t.Fatal(err)
