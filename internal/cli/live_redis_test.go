@@ -68,7 +68,7 @@ func TestRedisCLIChangesRules(t *testing.T) {
 	redisCLI(t, redis, "HSET rate_limit_config:a enabled true limitCount 800")
 	redisCLI(t, redis, reloadAll)
 	all(800)
-	redisCLI(t, redis, "HSET rate_limit_config:a limitCount 0")
+	redisCLI(t, redis, "HSET rate_limit_config:a limitCount -1")
 	redisCLI(t, redis, reloadAll)
 	for _, p := range nodes {
 		p.logged("rate_limit_config:a: limitCount is")

@@ -14,7 +14,8 @@ import (
 // A proxy that is not trusted makes all its clients one: the log names the missing flag.
 func TestUntrustedProxyIsLogged(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--trusted-proxies", "192.0.2.1",
+		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for range 3 {
 		get(t, p.at("gateway")+"/", "X-Forwarded-For", "198.51.100.7", "X-User", "ann")
 	}

@@ -52,8 +52,8 @@ func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	read(table, hashes(map[string]string{"a": "", "b": "limitCount=5"}))
 	expect(t, table, "a 100/60s, b 5/60s", "")
 
-	read(table, hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=0", "c": "timeWindow=60s"}))
-	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"0\"; allowed: a whole number from 1 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
+	read(table, hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=-1", "c": "timeWindow=60s"}))
+	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"-1\"; allowed: a whole number from 0 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
 		"rate_limit_config:c: timeWindow is \"60s\"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; this rule is not in force")
 
 	read(table, hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}))
@@ -134,7 +134,7 @@ func TestTwoKeysOfOneName(t *testing.T) {
 func TestProblemsAreBounded(t *testing.T) {
 	table, found := newTable(prefix, 1000), make(map[string]reading)
 	for i := range 300 {
-		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=0")}
+		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=-1")}
 	}
 	read(table, found)
 	for range 300 {
@@ -154,7 +154,7 @@ func TestTheRevisionIsThatOfTheRules(t *testing.T) {
 		return table.contents().Revision
 	}
 	one := revision(map[string]string{"a": ""})
-	if revision(map[string]string{"a": "id=5 remark=x", "c": "limitCount=0"}) != one {
+	if revision(map[string]string{"a": "id=5 remark=x", "c": "limitCount=-1"}) != one {
 		t.Error("the rules are the same, the revision is another")
 	}
 	if revision(map[string]string{"a": "limitCount=99"}) == one || revision(map[string]string{"a": "", "b": "enabled=false"}) == one ||

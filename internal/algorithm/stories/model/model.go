@@ -85,7 +85,10 @@ func Describe(w Model, l *weir.Limit, cost, now int64) weir.Decision {
 	return d
 }
 
-func wait(ok func(int64) bool) time.Duration { return time.Duration(First(ok)) * time.Microsecond }
+// wait is the first wait with ok, or the longest that a Duration has in whole microseconds.
+func wait(ok func(int64) bool) time.Duration {
+	return time.Duration(min(First(ok), math.MaxInt64/1000)) * time.Microsecond
+}
 
 // First is the smallest n ≥ 0 with ok(n), where ok is false up to some n and true from there.
 func First(ok func(int64) bool) int64 {
