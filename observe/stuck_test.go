@@ -18,12 +18,14 @@ import (
 type hanging struct {
 	weir.Store
 	key     string
+	entered chan struct{} // closed by the call that hangs
 	release chan struct{}
 }
 
 func (h *hanging) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (
 	int64, error) {
 	if claims[0].Key == h.key {
+		close(h.entered)
 		<-h.release
 	}
 	return h.Store.Decide(ctx, claims, times, decisions)
@@ -35,7 +37,7 @@ const stuck = `{"status":"stuck: a call of the store in memory does not return"}
 func TestHealthNoticesACallThatHangs(t *testing.T) {
 	m := observe.New("v1")
 	m.Rules(gatetest.Rules(t, someRules), time.Now())
-	store := &hanging{memstore.New(), "hangs", make(chan struct{})}
+	store := &hanging{memstore.New(), "hangs", make(chan struct{}), make(chan struct{})}
 	watched := m.Store(m.Watch(store))
 	ask := func(key string) {
 		claims := []weir.Claim{{Key: key, Limit: weir.MustLimit("l", weir.PerSecond(1)), Cost: 1}}
@@ -51,8 +53,9 @@ func TestHealthNoticesACallThatHangs(t *testing.T) {
 		ask("hangs")
 		close(ended)
 	}()
+	<-store.entered
 	for i := 0; !m.Stuck(); i++ {
-		if i > 1000 {
+		if i > 2*observe.StuckAfter {
 			t.Fatal("the call that hangs was not found")
 		}
 		get(t, m.Live(), 200, `{"status":"alive"}`)
