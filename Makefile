@@ -133,7 +133,6 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr ./internal/quota \
 	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport ./internal/simulate
-FEWER_DRAWS = ./redisstore ./layers ./memstore ./observe
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
@@ -143,9 +142,9 @@ race:
 		echo "==> tests of $$dir" && (cd $$dir && $(call tests,./...)) || exit 1; \
 	done
 	@echo "==> tests, race detector"
-	@RAPID_CHECKS=10 $(call racing,$(EACH_LAYER),TestStoreOnRedis)
-	@RAPID_CHECKS=10 $(call racing,$(FEWER_DRAWS))
-	@$(call racing,$(SLOW) $(call without,$(SLOW) $(FEWER_DRAWS) $(EACH_LAYER) $(SUPPORT) $(UNSHARED)))
+	@RAPID_CHECKS=10 $(call racing,./redisstore $(EACH_LAYER),TestStoreOnRedis)
+	@RAPID_CHECKS=10 $(call racing,$(SLOW) ./layers ./memstore $(call without,$(SLOW) ./layers ./memstore ./redisstore \
+		$(EACH_LAYER) $(SUPPORT) $(UNSHARED)))
 
 run:
 	go run ./cmd/weir serve --limit "sliding_log 5/1m" --upstream demo
