@@ -232,20 +232,14 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.banned)
 	clear(v.differences)
 	clear(v.followers)
-	*v = Verdict{
-		worst:       -1,
-		matched:     v.matched[:0],
-		claims:      v.claims[:0],
-		decisions:   v.decisions[:0],
-		about:       v.about[:0],
-		skips:       v.skips[:0],
-		banned:      v.banned[:0],
-		differences: v.differences[:0],
-		followers:   v.followers[:0],
-		keys:        v.keys[:0],
-		gate:        g,
-		located:     v.located,
-	}
+	// Kept first, or the whole struct would be copied once more.
+	matched, claims, decisions, abouts, skips := v.matched[:0], v.claims[:0], v.decisions[:0], v.about[:0], v.skips[:0]
+	banned, differences, followers, keys := v.banned[:0], v.differences[:0], v.followers[:0], v.keys[:0]
+	located := v.located
+	*v = Verdict{}
+	v.worst, v.gate, v.located = -1, g, located
+	v.matched, v.claims, v.decisions, v.about, v.skips = matched, claims, decisions, abouts, skips
+	v.banned, v.differences, v.followers, v.keys = banned, differences, followers, keys
 }
 
 // fail sets the verdict for an error of Decide.
