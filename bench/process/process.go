@@ -4,6 +4,7 @@ package process
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ type Server struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Scanner
+	rules   string // file that the server looks at while it runs; "": none
 }
 
 // Self starts this program again with more arguments, which lead it to [Serve].
@@ -67,14 +69,15 @@ func Weir(program, listener, rules string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(file.Name())
+	defer file.Close()
 	if _, err := io.WriteString(file, rules); err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.Remove(file.Name()))
 	}
 	s, err := start(exec.Command(program, append([]string{"serve", "--config", file.Name()}, flags...)...))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.Remove(file.Name()))
 	}
+	s.rules = file.Name()
 	for s.out.Scan() {
 		if words := strings.Fields(s.out.Text()); len(words) > 1 && words[0] == listener {
 			_, s.Address, _ = strings.Cut(words[1], "://")
@@ -103,6 +106,9 @@ func (s *Server) Stop() {
 	s.in.Close()
 	s.command.Process.Signal(syscall.SIGTERM)
 	s.command.Wait()
+	if s.rules != "" {
+		os.Remove(s.rules)
+	}
 }
 
 // PID is the number of the process.
