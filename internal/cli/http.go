@@ -78,6 +78,7 @@ type httpConn struct {
 	*listen.Conn
 	slack   int64 // bytes that the end of a connection has, without a request
 	before  int64 // bytes that came before the request that is read now
+	whole   int64 // bytes that came up to the last request, if it has no body: those of the next may come before its end
 	reading bool  // the head of a request has come, or a part of it
 	http2   bool
 	handled atomic.Bool // a handler has the request
@@ -127,6 +128,9 @@ func (d *httpServer) note(conn net.Conn, state http.ConnState) {
 func (c *httpConn) next() {
 	c.http2 = c.http2 || !c.handled.Load()
 	c.reading, c.before = false, c.Read()
+	if c.whole > 0 {
+		c.before, c.whole = c.whole, 0
+	}
 	c.handled.Store(false)
 }
 
@@ -174,6 +178,9 @@ func (d *httpServer) counted(next http.Handler) http.Handler {
 func (d *httpServer) admit(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(*httpConn)
 	c.handled.Store(true)
+	if r.ProtoMajor == 1 && r.ContentLength == 0 {
+		c.whole = c.Read()
+	}
 	if !c.Reserved() {
 		return
 	}
