@@ -78,7 +78,7 @@ type httpConn struct {
 	*listen.Conn
 	slack   int64 // bytes that the end of a connection has, without a request
 	before  int64 // bytes that came before the request that is read now
-	whole   int64 // bytes that came up to the last request, if it has no body: those of the next may come before its end
+	whole   int64 // bytes that came up to a request without a body, before whose end those of the next may come
 	reading bool  // the head of a request has come, or a part of it
 	http2   bool
 	handled atomic.Bool // a handler has the request
