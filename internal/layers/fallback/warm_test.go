@@ -274,24 +274,30 @@ func TestWarmFollowsRefundsAndResets(t *testing.T) {
 	}
 }
 
-// The shared store has a clock of its own. A refund says how long ago units were taken there.
-func TestRefundsByAnotherClock(t *testing.T) {
-	var theirs, ours atomic.Int64
+// byTwoClocks is the local store of one of two nodes, three hours ahead of the shared one that warms it.
+func byTwoClocks(t *testing.T) (local *fallback.LocalStore, warm weir.Store, theirs, ours *atomic.Int64) {
+	t.Helper()
+	theirs, ours = new(atomic.Int64), new(atomic.Int64)
 	theirs.Store(epoch)
 	ours.Store(epoch + 3*time.Hour.Microseconds())
 	clock := func(c *atomic.Int64) memstore.Option {
 		return memstore.WithClock(func() weir.Instant { return weir.Instant(c.Load()) })
 	}
-	local, err := fallback.NewLocal(memstore.New(clock(&ours)), fallback.Config{Nodes: 2})
+	local, err := fallback.NewLocal(memstore.New(clock(ours)), fallback.Config{Nodes: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	warm := local.Warm(memstore.New(clock(&theirs)))
+	return local, local.Warm(memstore.New(clock(theirs))), theirs, ours
+}
+
+// The shared store has a clock of its own. A refund says how long ago units were taken there.
+func TestRefundsByAnotherClock(t *testing.T) {
+	local, warm, theirs, ours := byTwoClocks(t)
 	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.FixedWindow{Limit: 8, Window: time.Hour}),
 		Cost: 3}}
 	d := make([]weir.Decision, 1)
 	warm.Decide(background, one, 1, d)
-	for _, c := range []*atomic.Int64{&theirs, &ours} {
+	for _, c := range []*atomic.Int64{theirs, ours} {
 		c.Add(time.Minute.Microseconds())
 	}
 	if err := warm.Refund(background, one, d[0].At, nil); err != nil {
@@ -305,17 +311,7 @@ func TestRefundsByAnotherClock(t *testing.T) {
 // A log forgets what was given back too, by a clock that is ahead and runs faster: else each request that count_if does
 // not count would be one of those that an outage refuses.
 func TestLogsForgetWhatWasGivenBack(t *testing.T) {
-	var theirs, ours atomic.Int64
-	theirs.Store(epoch)
-	ours.Store(epoch + 3*time.Hour.Microseconds())
-	clock := func(c *atomic.Int64) memstore.Option {
-		return memstore.WithClock(func() weir.Instant { return weir.Instant(c.Load()) })
-	}
-	local, err := fallback.NewLocal(memstore.New(clock(&ours)), fallback.Config{Nodes: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	warm := local.Warm(memstore.New(clock(&theirs)))
+	local, warm, theirs, ours := byTwoClocks(t)
 	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.SlidingLog{Limit: 20, Window: time.Hour}),
 		Cost: 3}}
 	d, left := make([]weir.Decision, 1), make([]weir.Decision, 1)

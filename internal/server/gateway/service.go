@@ -43,7 +43,8 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 	var last error
 	sent, retries, pool := false, s.spec.Retries, s.pool.Load()
 	for attempt := 0; ; attempt++ {
-		m, bit, healthy := pool.pick(time.Now(), tried, !sent, retries > 0)
+		began := time.Now()
+		m, bit, healthy := pool.pick(began, tried, !sent, retries > 0)
 		if m == nil {
 			return nil, last
 		}
@@ -53,7 +54,7 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 				retries--
 			}
 		}
-		began, answers := time.Now(), m.answers()
+		answers := m.answers()
 		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(pool.members), upstreamHost))
 		if err == nil {
 			m.answered(response.StatusCode)
