@@ -25,6 +25,8 @@ type account struct {
 
 // accounts collect all answers.
 type accounts struct {
+	lasting []*account // of the keys that are used all the time: fixed before the load begins
+
 	mu  sync.Mutex
 	all []*account
 
@@ -48,9 +50,6 @@ func (b *accounts) open(key string, limit *weir.Limit) *account {
 	b.all = append(b.all, one)
 	return one
 }
-
-// lasting returns the keys that are used all the time.
-func (b *accounts) lasting() []*account { return b.all[:roomyKeys+tightKeys] }
 
 func (b *accounts) mark() {
 	b.mu.Lock()
@@ -134,7 +133,7 @@ func pattern(err error) string {
 func (b *accounts) flowing(since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range b.lasting() {
+	for _, one := range b.lasting {
 		if !one.last.After(since) {
 			return false
 		}
@@ -145,7 +144,7 @@ func (b *accounts) flowing(since time.Time) bool {
 func (b *accounts) spent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range b.lasting()[roomyKeys:] {
+	for _, one := range b.lasting[roomyKeys:] {
 		if one.refused == 0 {
 			return false
 		}

@@ -86,7 +86,7 @@ func TestTrialOfForgetting(t *testing.T) {
 			good := memstore.New()
 			defer good.Close()
 			forget := func(l *Load) {
-				for _, b := range l.accounts.lasting() {
+				for _, b := range l.accounts.lasting {
 					good.Reset(t.Context(), []weir.Claim{{Key: b.key, Limit: b.limit, Cost: 1}})
 				}
 				time.Sleep(3 * time.Second) // until what is tight is spent again

@@ -147,7 +147,7 @@ func (l *Load) Failed(saying string) (n int64) {
 // Keys are the keys that are used all the time.
 func (l *Load) Keys() []string {
 	var keys []string
-	for _, one := range l.accounts.lasting() {
+	for _, one := range l.accounts.lasting {
 		keys = append(keys, one.key)
 	}
 	return keys

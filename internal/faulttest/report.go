@@ -49,7 +49,7 @@ func (l *Load) Report() Report {
 		over, limit := max(0, one.granted-one.limit.Capacity()), one.limit.Capacity()
 		r.Over, r.Bursts = max(r.Over, over), max(r.Bursts, (over+limit-1)/limit)
 	}
-	for _, one := range b.lasting() {
+	for _, one := range b.lasting {
 		r.Outage = max(r.Outage, one.gap)
 	}
 	return r
@@ -59,7 +59,7 @@ func (l *Load) Report() Report {
 // and Lost. It retries while the store is unavailable: on a busy machine a Cluster takes a slow node for dead.
 func (l *Load) Recount(ctx context.Context, store weir.Store, r *Report) error {
 	r.Twice, r.Lost = 0, 0
-	for _, one := range l.accounts.lasting() {
+	for _, one := range l.accounts.lasting {
 		left, err := one.left(ctx, store)
 		for begun := time.Now(); errors.Is(err, weir.ErrUnavailable) && time.Since(begun) < await; time.Sleep(often) {
 			left, err = one.left(ctx, store)

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -57,6 +58,7 @@ func newTraffic(prefix string, b *accounts) *traffic {
 	for i := range tightKeys {
 		t.tight = append(t.tight, b.open(t.key("tight", i), t.tightLimit))
 	}
+	b.lasting = slices.Concat(t.roomy, t.tight)
 	return t
 }
 
