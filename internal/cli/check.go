@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/listen"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/internal/server/gateway"
 	"github.com/weirproject/weir/rules"
@@ -50,6 +51,9 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 			if len(args) == 0 {
 				return usagef("name a rule file, such as: weir check weir.yaml")
 			}
+			if err := s.fromEnvironment(cmd.Flags(), "gateway-tls-cert", "gateway-tls-key"); err != nil {
+				return err
+			}
 			return check(cmd.Context(), s, args, &f)
 		},
 	}
@@ -59,6 +63,7 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 	flags.BoolVar(&f.explainAll, "explain-all", false, "add a request for each rule, and what decides it")
 	flags.StringVar(&f.format, "format", "text", "`FORMAT`: text, or json (an array with an object per finding; with\n"+
 		"--review or --explain-all an object that has it as findings)")
+	f.gateway.addPairs(flags, "gateway", " that weir serve has;\neach host of a route must be covered by one")
 	return command
 }
 
@@ -66,6 +71,7 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 type checkFlags struct {
 	format             string
 	review, explainAll bool
+	gateway            listenerFlags // its certificates alone
 }
 
 // A finding is a mistake or a warning, as JSON.
@@ -83,17 +89,20 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	if f.format != "text" && f.format != "json" {
 		return usagef("--format is %.80q; allowed: text, json", f.format)
 	}
+	if err := f.gateway.checkPairs(); err != nil {
+		return err
+	}
 	result := reviewed{}
 	findings := []finding{}
 	code, rulesFound := exitClean, 0
 	routesFound := ""
 	for _, name := range names {
-		found, file, set := inspect(ctx, s, name, f.review || f.explainAll)
+		found, file, set := inspect(ctx, s, name, f.review || f.explainAll || len(f.gateway.certs) > 0)
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
-			findings = append(findings, slowOf(name, set)...)
+			findings = append(append(findings, slowOf(name, set)...), f.gateway.uncovered(name, file)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			notes, err := result.add(ctx, f, name, file, set)
 			if err != nil {
@@ -171,6 +180,26 @@ func unreadable(file string, set *rules.Set) []finding {
 		return []finding{{Severity: "error", File: file, Message: err.Error(), text: file + ": " + err.Error()}}
 	}
 	return nil
+}
+
+// uncovered names the certificates that weir serve could not use, and the hosts of routes for which the gateway has none.
+func (f *listenerFlags) uncovered(name string, file *rules.File) (findings []finding) {
+	if len(f.certs) == 0 {
+		return nil
+	}
+	var hosts []string
+	for _, route := range file.Routes {
+		hosts = append(hosts, route.Host...)
+	}
+	missed, err := listen.Uncovered(f.certs, f.keys, hosts)
+	if err != nil {
+		return mistakes(name, err)
+	}
+	for _, host := range missed {
+		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host, strings.Join(f.certs, ", "))
+		findings = append(findings, finding{Severity: "error", File: name, Message: message, text: name + ": " + message})
+	}
+	return findings
 }
 
 // disabledOf names the rules of a file that are disabled.

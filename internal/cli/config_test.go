@@ -108,6 +108,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--http 203.0.113.1:0", "", 1, "--http: listen tcp 203.0.113.1:0"},
 		{"--http unix:http.sock", "", 2, "an absolute path, as in unix:///run/weir.sock"},
 		{"--http-tls-cert cert.pem", "", 2, "--http-tls-cert and --http-tls-key go together"},
+		{"--http-tls-cert a.pem,b.pem --http-tls-key a.key", "", 2, "--http-tls-cert has 2 files and --http-tls-key 1"},
 		{"--resp 127.0.0.1:0 --resp-client-ca ca.pem", "", 2, "--resp-client-ca needs TLS"},
 		{"--http-tls-cert none.pem --http-tls-key none.pem", "", 1, "none.pem"},
 		{"--gateway-max-connections 0", "", 2, "--gateway-max-connections is 0; allowed: 1 or more"},

@@ -34,10 +34,10 @@ func (f *serveFlags) complete(routes bool) error {
 		if d.addr == off {
 			d.addr = ""
 		}
-		if (d.cert == "") != (d.key == "") {
-			return usagef("--%s-tls-cert and --%s-tls-key go together", d.name, d.name)
+		if err := d.checkPairs(); err != nil {
+			return err
 		}
-		if d.clientCA != "" && d.cert == "" {
+		if d.clientCA != "" && len(d.certs) == 0 {
 			return usagef("--%[1]s-client-ca needs TLS: give --%[1]s-tls-cert and --%[1]s-tls-key", d.name)
 		}
 	}
@@ -101,7 +101,7 @@ func (v *server) listen(setup *engine.Setup) (err error) {
 }
 
 func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
-	c := listen.Config{Address: d.addr, Cert: d.cert, Key: d.key, ClientCA: d.clientCA,
+	c := listen.Config{Address: d.addr, Certs: d.certs, Keys: d.keys, ClientCA: d.clientCA,
 		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log,
 		PerAddress: (d.connections + 1) / 2, Exempt: exempt(setup.Clients)}
 	switch d.name {
@@ -142,7 +142,7 @@ func (f *listenerFlags) url() string {
 	if scheme == "" {
 		scheme = "http"
 	}
-	if f.cert != "" {
+	if len(f.certs) > 0 {
 		scheme += "s"
 	}
 	return scheme + "://" + reachable(f.listener.Addr().String())

@@ -125,10 +125,11 @@ func (s *System) own(secure *tls.Config) (target string, err error) {
 		return listens, nil
 	}
 	scheme := "http://"
-	if file := s.lookup("WEIR_HTTP_TLS_CERT"); file != "" {
+	if files := s.lookup("WEIR_HTTP_TLS_CERT"); files != "" {
 		scheme = "https://"
 		if secure.RootCAs == nil {
-			err = pin(secure, file)
+			first, _, _ := strings.Cut(files, ",") // which clients get that ask for no name
+			err = pin(secure, first)
 		}
 	}
 	if listens == "" {

@@ -48,12 +48,12 @@ type serveFlags struct {
 
 // A listenerFlags are the flags of one listener.
 type listenerFlags struct {
-	name                      string
-	addr, cert, key, clientCA string
-	proxyProtocol             bool
-	connections               int
-	counts                    listen.Counts
-	listener                  net.Listener // nil: off, or not open yet
+	name, addr, clientCA string
+	certs, keys          []string
+	proxyProtocol        bool
+	connections          int
+	counts               listen.Counts
+	listener             net.Listener // nil: off, or not open yet
 }
 
 // defaultConnections is the default ceiling of open connections per listener: far more than
@@ -63,14 +63,32 @@ const defaultConnections = 10_000
 func (f *listenerFlags) add(flags *pflag.FlagSet, name, addr, what string) {
 	f.name = name
 	flags.StringVar(&f.addr, name, addr, what)
-	flags.StringVar(&f.cert, name+"-tls-cert", "",
-		"PEM `FILE` of the server certificate; enables TLS on the "+name+" listener")
-	flags.StringVar(&f.key, name+"-tls-key", "", "PEM `FILE` of the server certificate's key")
+	f.addPairs(flags, name, "; enables TLS on the "+name+" listener")
 	flags.StringVar(&f.clientCA, name+"-client-ca", "",
 		"PEM `FILE` of the authority of client certificates; requires them")
 	flags.BoolVar(&f.proxyProtocol, name+"-proxy-protocol", false, "read the PROXY protocol from trusted proxies")
 	flags.IntVar(&f.connections, name+"-max-connections", defaultConnections,
 		"maximum `NUMBER` of open connections; connections beyond it are closed")
+}
+
+// addPairs adds the flags of certificates and their keys.
+func (f *listenerFlags) addPairs(flags *pflag.FlagSet, name, effect string) {
+	f.name = name
+	flags.StringSliceVar(&f.certs, name+"-tls-cert", nil, "PEM `FILE` of the server certificate"+effect+
+		";\nrepeatable or separated by commas, chosen by the name that the client asks for, else the first")
+	flags.StringSliceVar(&f.keys, name+"-tls-key", nil, "PEM `FILE` of the key of each certificate, in the same order")
+}
+
+// checkPairs refuses certificates without a key, and the reverse.
+func (f *listenerFlags) checkPairs() error {
+	if (len(f.certs) == 0) != (len(f.keys) == 0) {
+		return usagef("--%s-tls-cert and --%s-tls-key go together", f.name, f.name)
+	}
+	if len(f.certs) != len(f.keys) {
+		return usagef("--%[1]s-tls-cert has %[2]d files and --%[1]s-tls-key %[3]d; each certificate needs its key, "+
+			"in the same order", f.name, len(f.certs), len(f.keys))
+	}
+	return nil
 }
 
 func (f *serveFlags) add(flags *pflag.FlagSet) {

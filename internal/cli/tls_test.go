@@ -64,6 +64,31 @@ func TestTLSOnEveryListener(t *testing.T) {
 	p.end()
 }
 
+// TestCheckReadsCertificates, by flags and by the environment of the server.
+func TestCheckReadsCertificates(t *testing.T) {
+	t.Parallel()
+	a := certtest.New(t, t.TempDir(), "authority")
+	a.Issue("one", "one-key", "*.example.com")
+	a.Issue("two", "two-key", "example.org")
+	in := "rules: []\nservices: [{name: s, addresses: http://127.0.0.1:1}]\n" +
+		"routes: [{name: all, host: [api.example.com, Example.org], service: s}]\n"
+	both := []string{"WEIR_GATEWAY_TLS_CERT=" + a.File("one") + "," + a.File("two"),
+		"WEIR_GATEWAY_TLS_KEY=" + a.File("one-key") + "," + a.File("two-key")}
+	if r := (call{env: both, in: in}).run(t, "check", "-"); r.code != 0 {
+		t.Errorf("both names are covered: %+v", r)
+	}
+	for key, want := range map[string]string{"one-key": "the host Example.org, which no certificate covers: " + a.File("one"),
+		"two-key": "key \"" + a.File("two-key") + "\", which must be PEM files of one certificate"} {
+		r := (call{in: in}).run(t, "check", "--gateway-tls-cert", a.File("one"), "--gateway-tls-key", a.File(key), "-")
+		if r.code != 1 || !strings.Contains(r.out, want) {
+			t.Errorf("%+v; want %s", r, want)
+		}
+	}
+	if r := (call{in: in}).run(t, "check", "--gateway-tls-cert", a.File("one"), "-"); r.code != 2 {
+		t.Errorf("a certificate without its key: %+v", r)
+	}
+}
+
 // TestHealthOfATLSServer: in a container weir health knows only the environment of the server.
 func TestHealthOfATLSServer(t *testing.T) {
 	t.Parallel()
@@ -73,7 +98,7 @@ func TestHealthOfATLSServer(t *testing.T) {
 	p := call{}.serve(t, "--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"))
 	_, address, _ := strings.Cut(p.at("http"), "://")
 	for name, want := range map[string]int{"server": 0, "other": 1} {
-		env := []string{"WEIR_HTTP=" + address, "WEIR_HTTP_TLS_CERT=" + a.File(name)}
+		env := []string{"WEIR_HTTP=" + address, "WEIR_HTTP_TLS_CERT=" + a.File(name) + ",second.pem"}
 		if r := (call{env: env}).run(t, "health"); r.code != want {
 			t.Errorf("%s: %v", name, r)
 		}

@@ -57,10 +57,11 @@ type Config struct {
 	// unix:///run/weir.sock?mode=0660. The default mode is 0600: only the same user may connect.
 	Address string
 
-	// Cert and Key are PEM files: the certificate with its chain, and its key. Set both or neither.
-	// They are reloaded when they change; a pair that cannot be used is logged, and the previous
-	// one stays.
-	Cert, Key string
+	// Certs and Keys are PEM files: certificates with their chains, and the key of each. A client gets
+	// the certificate with the name that it asks for, else one whose wildcard covers it, else the first.
+	// Files are reloaded when they change; a pair that cannot be used is logged, and the previous one
+	// stays.
+	Certs, Keys []string
 	// ClientCA is a file of PEM certificates. Clients must present a certificate signed by one of
 	// these.
 	ClientCA string
@@ -109,7 +110,7 @@ func (c Config) Listen(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	var secured *tls.Config
-	if c.Cert != "" { // before the socket is open
+	if len(c.Certs) > 0 { // before the socket is open
 		if secured, err = newReloader(c).config(); err != nil {
 			return nil, err
 		}
@@ -156,10 +157,10 @@ func (c Config) check() (address, error) {
 			errs = append(errs, &weir.InputError{Field: field, Given: given, Allowed: allowed})
 		}
 	}
-	wrong(c.Cert != "" && c.Key == "", "key", c.Key, "the file of the certificate's key; cert and key go together")
-	wrong(c.Cert == "" && c.Key != "", "cert", c.Cert, "the file of the key's certificate; cert and key go together")
-	wrong(c.ClientCA != "" && c.Cert == "", "client_ca", c.ClientCA,
-		"only with cert and key: client certificates need TLS")
+	wrong(len(c.Certs) != len(c.Keys), "keys", c.Keys,
+		fmt.Sprintf("as many files as certificates, each with the key of its certificate; there are %d", len(c.Certs)))
+	wrong(c.ClientCA != "" && len(c.Certs) == 0, "client_ca", c.ClientCA,
+		"only with certs and keys: client certificates need TLS")
 	wrong(!c.ProxyProtocol && len(c.Trusted) > 0, "trusted", c.Trusted, "only with the PROXY protocol")
 	wrong(c.ProxyProtocol && at.path == "" && len(c.Trusted) == 0, "trusted", c.Trusted,
 		"the networks of your balancers, such as 10.0.0.0/8: without them every PROXY header is refused")

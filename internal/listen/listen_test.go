@@ -80,8 +80,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{listen.Config{Address: "unix:///run/x?mode=1777"}, "octal"},
 		{listen.Config{Address: "unix:///run/x?perm=0600"}, "?mode="},
 		{listen.Config{Address: "unix:///run/x?"}, "?mode="},
-		{listen.Config{Address: ":0", Cert: "c.pem"}, `key is ""; allowed: the file`},
-		{listen.Config{Address: ":0", Key: "k.pem"}, `cert is ""; allowed: the file`},
+		{listen.Config{Address: ":0", Certs: []string{"c.pem"}}, `keys is []; allowed: as many files as certificates`},
+		{listen.Config{Address: ":0", Keys: []string{"k.pem"}}, `keys is [k.pem]; allowed: as many files as certificates`},
 		{listen.Config{Address: ":0", ClientCA: "ca.pem"}, `client_ca is "ca.pem"; allowed: only with`},
 		{listen.Config{Address: ":0", Trusted: some}, "trusted is [10.0.0.0/8]; allowed: only with the PROXY protocol"},
 		{listen.Config{Address: ":0", ProxyProtocol: true}, "trusted is []; allowed: the networks of your balancers"},
@@ -91,7 +91,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{listen.Config{Address: ":0", PerAddress: -1}, "per_address is -1; allowed: 1 or more"},
 		{listen.Config{Address: ":0", Reserve: -1}, "reserve is -1; allowed: 0 or more"},
 		{listen.Config{Address: ":0", Connections: -1}, "connections is -1; allowed: 1 or more"},
-		{listen.Config{Address: ":0", Cert: "no.pem", Key: "no.pem"}, "no.pem: no such file"},
+		{listen.Config{Address: ":0", Certs: []string{"no.pem"}, Keys: []string{"no.pem"}}, "no.pem: no such file"},
 	} {
 		listener, err := c.config.Listen(t.Context())
 		if err == nil {
@@ -104,8 +104,8 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 			t.Errorf("%+v: %T", c.config, err)
 		}
 	}
-	_, err := listen.Config{Address: "x", Cert: "c", Trusted: some}.Listen(t.Context())
-	for _, field := range []string{"address", "key", "trusted"} {
+	_, err := listen.Config{Address: "x", Certs: []string{"c"}, Trusted: some}.Listen(t.Context())
+	for _, field := range []string{"address", "keys", "trusted"} {
 		if !strings.Contains(err.Error(), "weir: "+field+" is") {
 			t.Errorf("of several mistakes %s is not reported: %v", field, err)
 		}

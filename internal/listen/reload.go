@@ -3,42 +3,42 @@ package listen
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weirproject/weir"
 )
 
 // A reloader has the TLS configuration of the current files. At each handshake it compares their
-// times and sizes, which costs a thousandth of a handshake, and reads them again if one changed.
+// times and sizes, which costs a thousandth of a handshake for each pair, and reads them again if one changed.
 type reloader struct {
-	cert, key, clientCA string
-	nextProtos          []string
-	log                 *slog.Logger
+	certs, keys []string
+	clientCA    string
+	nextProtos  []string
+	log         *slog.Logger
 
 	mu    sync.Mutex
 	now   *tls.Config
-	files []os.FileInfo // at the last attempt to read them, successful or not
+	files []os.FileInfo // at the last attempt to read them, successful or not; nil is a missing file
 }
 
 func newReloader(c Config) *reloader {
-	return &reloader{cert: c.Cert, key: c.Key, clientCA: c.ClientCA, nextProtos: slices.Clone(c.NextProtos), log: c.Log}
+	return &reloader{certs: slices.Clone(c.Certs), keys: slices.Clone(c.Keys), clientCA: c.ClientCA,
+		nextProtos: slices.Clone(c.NextProtos), log: c.Log}
 }
 
 // config is the outer configuration of the listener, which selects the current one per handshake.
-func (r *reloader) config() (*tls.Config, error) {
-	files, err := r.stat()
-	if err != nil {
+func (r *reloader) config() (outer *tls.Config, err error) {
+	r.files = r.stat()
+	if r.now, err = r.read(nil); err != nil {
 		return nil, err
 	}
-	if r.now, err = r.read(); err != nil {
-		return nil, err
-	}
-	r.files = files
-	outer := r.now.Clone()
+	outer = r.now.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current(), nil }
 	return outer, nil
 }
@@ -48,64 +48,112 @@ func (r *reloader) config() (*tls.Config, error) {
 func (r *reloader) current() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	files, err := r.stat()
-	if err == nil && slices.EqualFunc(files, r.files, unchanged) {
+	files := r.stat()
+	if slices.EqualFunc(files, r.files, unchanged) {
 		return r.now
 	}
-	if err == nil {
-		var fresh *tls.Config
-		if fresh, err = r.read(); err == nil {
-			r.now, r.files = fresh, files
-			r.log.Info("TLS certificate reloaded", "cert", r.cert)
-			return r.now
-		}
-	}
-	if r.files != nil || files != nil {
-		r.log.Warn("TLS certificate changed and cannot be used: the previous one stays", "error", err)
-	}
 	r.files = files
+	fresh, err := r.read(r.now)
+	r.now = fresh
+	if err != nil {
+		r.log.Warn("TLS certificate changed and cannot be used: the previous one stays", "error", err)
+		return r.now
+	}
+	r.log.Info("TLS certificates reloaded", "certs", r.certs)
 	return r.now
 }
 
 func unchanged(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// stat returns the current state of the files, or nil if one is missing.
-func (r *reloader) stat() (files []os.FileInfo, err error) {
-	for _, name := range []string{r.cert, r.key, r.clientCA} {
-		if name == "" {
-			continue
-		}
+func (r *reloader) stat() (files []os.FileInfo) {
+	for _, name := range slices.Concat(r.certs, r.keys, []string{r.clientCA}) {
 		info, err := os.Stat(name)
 		if err != nil {
-			return nil, err
+			info = nil
 		}
 		files = append(files, info)
 	}
-	return files, nil
+	return files
 }
 
-func (r *reloader) read() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
+// read returns the configuration of the files. Of those that cannot be used the previous content stays, and the error
+// names them: a pair that is half-written must not hold up the renewal of another one.
+func (r *reloader) read(previous *tls.Config) (config *tls.Config, err error) {
+	config = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: r.nextProtos}
+	var errs []error
+	for i := range r.certs {
+		pair, err := loadPair(r.certs[i], r.keys[i])
+		if err != nil && previous != nil {
+			pair = previous.Certificates[i]
+		}
+		config.Certificates, errs = append(config.Certificates, pair), append(errs, err)
+	}
+	if len(r.certs) > 1 {
+		config.GetCertificate = exactly(config.Certificates)
+	}
+	if r.clientCA != "" {
+		errs = append(errs, r.requireClients(config, previous))
+	}
+	return config, errors.Join(errs...)
+}
+
+func loadPair(cert, key string) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("cert %q and key %q, which must be PEM files of one certificate: %w", r.cert, r.key, err)
+		err = fmt.Errorf("cert %q and key %q, which must be PEM files of one certificate: %w", cert, key, err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: r.nextProtos}
-	if r.clientCA == "" {
-		return config, nil
+	return pair, err
+}
+
+// exactly selects the certificate that has the client's name itself, before one with a wildcard. Without such a
+// certificate crypto/tls selects the first one that covers the name, or else the first.
+func exactly(pairs []tls.Certificate) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		named := func(name string) bool { return strings.EqualFold(name, hello.ServerName) }
+		for i := range pairs {
+			pair := &pairs[i]
+			if slices.ContainsFunc(pair.Leaf.DNSNames, named) && hello.SupportsCertificate(pair) == nil {
+				return pair, nil
+			}
+		}
+		return nil, nil
 	}
-	text, err := os.ReadFile(r.clientCA)
+}
+
+// Uncovered returns the hosts, such as api.example.com and *.example.com, that no certificate covers. The error names
+// the files of pairs that cannot be used.
+func Uncovered(certs, keys, hosts []string) (missed []string, err error) {
+	pairs, err := (&reloader{certs: certs, keys: keys}).read(nil)
 	if err != nil {
 		return nil, err
 	}
-	config.ClientCAs = x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, &weir.InputError{Field: "client_ca", Given: r.clientCA,
-			Allowed: "a file with PEM certificates; it has none"}
+	for _, host := range hosts {
+		covers := func(pair tls.Certificate) bool { return pair.Leaf.VerifyHostname(host) == nil }
+		if !slices.ContainsFunc(pairs.Certificates, covers) {
+			missed = append(missed, host)
+		}
 	}
+	return missed, nil
+}
+
+// requireClients requires certificates of clients, signed by those of the file.
+func (r *reloader) requireClients(config, previous *tls.Config) error {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	// A session ticket would outlive the removal of its CA from the file.
 	config.SessionTicketsDisabled = true
-	return config, nil
+	text, err := os.ReadFile(r.clientCA)
+	config.ClientCAs = x509.NewCertPool()
+	if err == nil && !config.ClientCAs.AppendCertsFromPEM(text) {
+		err = &weir.InputError{Field: "client_ca", Given: r.clientCA,
+			Allowed: "a file with PEM certificates; it has none"}
+	}
+	if err != nil && previous != nil {
+		config.ClientCAs = previous.ClientCAs
+	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ func newAuthority(t testing.TB, name string) *certtest.Authority {
 
 func config(a *certtest.Authority, name string) listen.Config {
 	a.Issue(name, "key")
-	return listen.Config{Cert: a.File(name), Key: a.File("key"), NextProtos: []string{"h2", "http/1.1"}}
+	return listen.Config{Certs: []string{a.File(name)}, Keys: []string{a.File("key")}, NextProtos: []string{"h2", "http/1.1"}}
 }
 
 // shake returns the name in the server's certificate, after a handshake that both sides finish.
@@ -108,7 +109,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 	a.Write("key", key)
 	want("two", "both are there")
-	if err := os.Remove(c.Key); err != nil {
+	if err := os.Remove(c.Keys[0]); err != nil {
 		t.Fatal(err)
 	}
 	want("two", "a file is gone")
@@ -123,6 +124,58 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	a.Write("one", cert)
 	a.Write("key", key)
 	want("three", "all is well again")
+}
+
+func TestCertificateIsChosenByName(t *testing.T) {
+	a := newAuthority(t, "root")
+	a.Issue("first", "first-key", "first.example")
+	a.Issue("wild", "wild-key", "*.example.com")
+	a.Issue("exact", "exact-key", "API.example.com")
+	files := func(names ...string) (paths []string) {
+		for _, name := range names {
+			paths = append(paths, a.File(name))
+		}
+		return paths
+	}
+	var log logged
+	listener := serve(t, open(t, listen.Config{Certs: files("first", "wild", "exact"),
+		Keys: files("first-key", "wild-key", "exact-key"), Log: slog.New(slog.NewTextHandler(&log, nil))}))
+	want := func(host, name string) {
+		t.Helper()
+		// The first certificate has none of the other names: a client that verifies refuses it, as it should.
+		got, err := shake(listener, &tls.Config{RootCAs: a.Pool(), ServerName: host, InsecureSkipVerify: true})
+		if got != name || err != nil {
+			t.Errorf("%q: %q is shown, %v; want %q", host, got, err, name)
+		}
+	}
+	for host, name := range map[string]string{"first.example": "first", "api.example.com": "exact", "other.example.com": "wild",
+		"a.other.example.com": "first", "example.com": "first", "stranger.example": "first", "": "first"} {
+		want(host, name)
+	}
+	a.Write("wild", []byte("half"))
+	cert, key := a.Leaf("renewed", "api.example.com")
+	a.Write("exact", cert)
+	a.Write("exact-key", key)
+	want("api.example.com", "renewed")
+	want("other.example.com", "wild")
+	if n := log.count("wild.pem"); n == 0 {
+		t.Error("a pair that cannot be used is not named")
+	}
+}
+
+func TestUncoveredHosts(t *testing.T) {
+	a := newAuthority(t, "root")
+	a.Issue("one", "key", "*.example.com", "example.org")
+	a.Issue("other", "other-key")
+	hosts := []string{"api.example.com", "*.example.com", "EXAMPLE.org", "*.eu.example.com", "example.com"}
+	missed, err := listen.Uncovered([]string{a.File("one")}, []string{a.File("key")}, hosts)
+	if err != nil || !slices.Equal(missed, hosts[3:]) {
+		t.Errorf("uncovered: %q, %v; want %q", missed, err, hosts[3:])
+	}
+	_, err = listen.Uncovered([]string{a.File("one")}, []string{a.File("other-key")}, nil)
+	if err == nil || !strings.Contains(err.Error(), a.File("other-key")) {
+		t.Errorf("the key of another certificate: %v", err)
+	}
 }
 
 func TestClientCertificates(t *testing.T) {
@@ -157,7 +210,7 @@ func TestClientCertificates(t *testing.T) {
 	if _, err := c.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "client_ca is") {
 		t.Errorf("a file without certificates: %v", err)
 	}
-	c.Key = c.ClientCA
+	c.Keys = []string{c.ClientCA}
 	if _, err := c.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "key") {
 		t.Errorf("a file without a key: %v", err)
 	}

@@ -61,11 +61,11 @@ func (a *Authority) check(err error) {
 	}
 }
 
-// Leaf returns a new certificate and its key.
-func (a *Authority) Leaf(name string) (cert, key []byte) {
+// Leaf returns a new certificate, for these hosts too, and its key.
+func (a *Authority) Leaf(name string, hosts ...string) (cert, key []byte) {
 	a.t.Helper()
 	leaf, private := a.sign(name, &x509.Certificate{
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: append(hosts, "localhost"), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	der, err := x509.MarshalPKCS8PrivateKey(private)
@@ -82,10 +82,10 @@ func (a *Authority) Identity(name string) []tls.Certificate {
 	return []tls.Certificate{pair}
 }
 
-// Issue writes a new certificate and its key to the files NAME and KEY.
-func (a *Authority) Issue(name, key string) {
+// Issue writes a new certificate, for these hosts too, and its key to the files NAME and KEY.
+func (a *Authority) Issue(name, key string, hosts ...string) {
 	a.t.Helper()
-	cert, private := a.Leaf(name)
+	cert, private := a.Leaf(name, hosts...)
 	a.Write(name, cert)
 	a.Write(key, private)
 }
