@@ -22,12 +22,11 @@ type Ban struct {
 	Local       bool          // in this process alone, because the store did not answer
 }
 
-const (
-	// maxBans is the number of bans that a gate remembers for Bans.
-	maxBans = 1000
-	// countTimeout bounds the time by which counting a refusal delays its answer.
-	countTimeout = time.Second
-)
+// maxBans is the number of bans that a gate remembers for Bans.
+const maxBans = 1000
+
+// countTimeout bounds the time by which counting a refusal delays its answer.
+var countTimeout = time.Second
 
 // count counts the refusals of rules with bans, with one call of the store for a batch, and bans the keys with too
 // many of them. No answer depends on it: an error of the store is dropped here, and the next refusal tries again.

@@ -331,8 +331,8 @@ func TestURLIsPolled(t *testing.T) {
 	p.obeys(7)
 	p.end()
 	text.Store("")
-	r := call{}.run(t, "serve", "--config", server.URL, "--rules-wait", "200ms", "--http", "127.0.0.1:0")
-	if r.code != 1 || !strings.Contains(r.err, "could not be read within 200ms") || !strings.Contains(r.err, "503") {
+	r := call{}.run(t, "serve", "--config", server.URL, "--rules-wait", "1s", "--http", "127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.err, "could not be read within 1s") || !strings.Contains(r.err, "503") {
 		t.Error(r)
 	}
 	text.Store(wrongRules)

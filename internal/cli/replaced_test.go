@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -28,7 +27,7 @@ func TestNoCallFailsWhileServersAreReplaced(t *testing.T) {
 
 // replaced replaces servers under the load of eight clients.
 func replaced(t *testing.T, listener string, client func(*balancer)) {
-	args := []string{"--" + listener, "127.0.0.1:0", "--drain", "300ms"}
+	args := []string{"--" + listener, "127.0.0.1:0", "--drain", "1s"}
 	now, next := call{}.serve(t, args...), call{}.serve(t, args...)
 	b := &balancer{stop: make(chan struct{})}
 	b.to.Store(now)
@@ -55,10 +54,7 @@ func replaced(t *testing.T, listener string, client func(*balancer)) {
 
 // call sends calls on one client, which opens connections to the server of the moment.
 func (b *balancer) call() {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		_, address, _ := strings.Cut(b.to.Load().at("grpc"), "://")
-		return new(net.Dialer).DialContext(ctx, "tcp", address)
-	}
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.dial(ctx, "grpc") }
 	conn, err := grpc.NewClient("passthrough:///balanced", grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
 	if err != nil {
@@ -84,8 +80,7 @@ func (b *balancer) call() {
 // command sends commands on one connection after the other.
 func (b *balancer) command() {
 	for {
-		_, address, _ := strings.Cut(b.to.Load().at("resp"), "://")
-		conn, err := net.Dial("tcp", address)
+		conn, err := b.dial(context.Background(), "resp")
 		if err != nil {
 			b.failed.Add(1)
 			b.first.CompareAndSwap(nil, err.Error())

@@ -237,7 +237,7 @@ func TestExplainReadsSets(t *testing.T) {
 		t.Helper()
 		return call{}.run(t, append(append([]string{"explain", "--config", file, "--client", "192.0.2.1"}, args...), "http://example.com/")...)
 	}
-	if r := explain("--store", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") || !strings.Contains(r.err, `"no.address", which is left out`) {
+	if r := explain("--store", redis.URL(), "--store-timeout", "5s"); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") || !strings.Contains(r.err, `"no.address", which is left out`) {
 		t.Error(r)
 	}
 	if r := explain("--rules", redis.URL()); r.code != 0 || !strings.Contains(r.out, "on the deny list of the file") {

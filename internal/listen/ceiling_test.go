@@ -178,6 +178,9 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		Exempt: func(a netip.Addr) bool { return a.IsLoopback() || exempt(a) }, Counts: counts,
 		Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	first := from(t, l, "198.51.100.7")
+	if !stays(first) { // headers are read concurrently: now it has its place
+		t.Fatal("the first connection was not answered")
+	}
 	for _, c := range []struct {
 		client string
 		stays  bool

@@ -321,15 +321,18 @@ func TestWebSocketsHaveNoTotalTime(t *testing.T) {
 		io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(connection, buffered)
 	})
-	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: %s, timeout: {total: 1s}}]\n"+
+	g := routed(t, fmt.Sprintf("services: [{name: s, addresses: %s, timeout: {total: 300ms}}]\n"+
 		"routes: [{name: r, service: s}]\nrules: []", up.URL), "")
-	connection := dial(t, g.server)
-	io.WriteString(connection, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	reader := bufio.NewReader(connection)
-	if response, err := http.ReadResponse(reader, nil); err != nil || response.StatusCode != 101 {
-		t.Fatal(response, err)
-	}
-	time.Sleep(1100 * time.Millisecond) // longer than the total time
+	var connection net.Conn
+	var reader *bufio.Reader
+	redistest.Await(t, "an upgrade in time", func() bool {
+		connection = dial(t, g.server)
+		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		reader = bufio.NewReader(connection)
+		response, err := http.ReadResponse(reader, nil)
+		return err == nil && response.StatusCode == 101
+	})
+	time.Sleep(400 * time.Millisecond) // longer than the total time
 	if n := g.Services()[0].Addresses[0].InProgress; n != 1 {
 		t.Errorf("%d in progress", n)
 	}
@@ -559,6 +562,7 @@ func TestChecksFindAnAddressThatIsUnwell(t *testing.T) {
 		"status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var broken atomic.Bool
 			broken.Store(true)
 			sick := front(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -568,7 +572,7 @@ func TestChecksFindAnAddressThatIsUnwell(t *testing.T) {
 			}))
 			well := front(t, http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) {}))
 			g := routed(t, fmt.Sprintf(`rules: []
-services: [{name: a, addresses: [%s, %s], health: {path: "/healthz?deep=1", interval: 100ms}}]
+services: [{name: a, addresses: [%s, %s], health: {path: "/healthz?deep=1", interval: 500ms}}]
 routes: [{name: all, service: a}]`, sick.URL, well.URL), "")
 			t.Cleanup(g.Upstreams.Close)
 			state := func() servermetrics.Address { return g.Services()[0].Addresses[0] }

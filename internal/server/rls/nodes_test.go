@@ -2,6 +2,7 @@ package rls_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/server/rls"
@@ -14,9 +15,10 @@ import (
 
 // TestARefundEndsRefusalsOnAllNodes: a node that remembers a refusal hears of units that another one gave back.
 func TestARefundEndsRefusalsOnAllNodes(t *testing.T) {
+	const patience = 10 * time.Second // on a busy machine
 	server := redistest.Start(t)
 	node := func() ratelimit.RateLimitServiceClient {
-		store, err := redisstore.Open(t.Context(), server.URL())
+		store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithTimeout(patience))
 		if err != nil {
 			t.Fatal(err)
 		}
