@@ -62,7 +62,7 @@ type byRules struct {
 func (d *byRules) decide(c *call) {
 	if err := d.read(c); err != nil {
 		c.event = Event{Outcome: Failed, Err: err}
-		c.refuse(http.StatusBadRequest, malformed(err), Problem)
+		c.refuse(http.StatusBadRequest, wording.Invalid(err), Problem)
 		return
 	}
 	ask := gate.Once
@@ -179,21 +179,10 @@ func (c *call) failByRules(err error) {
 	case !errors.As(err, &input):
 		c.refuse(http.StatusServiceUnavailable, wording.Undecided, Problem)
 	case rule != nil:
-		c.refuse(http.StatusBadRequest, malformed(err), bodyOf(rule))
+		c.refuse(http.StatusBadRequest, wording.Invalid(err), bodyOf(rule))
 	default:
 		c.refuse(http.StatusInternalServerError, wording.Undecided, Problem)
 	}
-}
-
-// malformed gives the allowed form of the input. The given text is the client's own and is not
-// repeated.
-func malformed(err error) wording.Text {
-	field, allowed := "request", "a request that can be read"
-	var input *weir.InputError
-	if errors.As(err, &input) {
-		field, allowed = input.Field, input.Allowed
-	}
-	return wording.Wrong(field, allowed)
 }
 
 // bodyOf is the body of the deciding rule, which may be nil.

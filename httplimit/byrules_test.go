@@ -86,7 +86,7 @@ func TestByRulesRefuses(t *testing.T) {
 			t.Errorf("a stranger's parser reads other fields: %v", r.Header)
 		}
 	}
-	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在 60 秒后重试") {
+	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在 1 分钟后重试") {
 		t.Errorf("the body is %s", second.text)
 	}
 }
@@ -104,7 +104,7 @@ func TestRefusalsHaveTheMessageOfTheRule(t *testing.T) {
 		{"message: {en: 'banned {limit} per {window}, {retry_after}'}, ban: {after: 1 refusals within 10m, for: 2h}", "",
 			"banned 2 per 1 minute, 2 hours", "en"},
 		{"message: {zh: 错}, deny: {client.ip: 192.0.2.1}", "zh", "该请求不被允许。", "zh"},
-		{"limit: sliding_log 1/1m", "zh", "请在 60 秒后重试", "zh"},
+		{"limit: sliding_log 1/1m", "zh", "请在 1 分钟后重试", "zh"},
 	} {
 		rule := "  - {name: a, key: [client.ip], " + tt.rule
 		if !strings.Contains(tt.rule, "limit:") {

@@ -39,7 +39,7 @@ func ExampleNew() {
 	}
 	// Output:
 	// 200 "per-address";r=0;t=60 hello
-	// 429 "per-address";r=0;t=60 {"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}
+	// 429 "per-address";r=0;t=60 {"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}
 }
 
 // A gateway counts each request four times, in one decision: for the whole site, for its service,
@@ -129,7 +129,7 @@ rules:
 	}
 	// Output:
 	// 200 "per-ip";r=99;t=60, "login";r=0;t=60 hello
-	// 429 "per-ip";r=99, "login";r=0;t=60 {"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}
+	// 429 "per-ip";r=99, "login";r=0;t=60 {"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}
 	// 200 "per-ip";r=98;t=60 hello
 }
 

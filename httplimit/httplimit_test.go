@@ -133,7 +133,7 @@ func TestRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := refused.Header.Get("X-Request-Id")
-	want := `map[detail:Too many requests: try again in 90 s. instance:urn:weir:request:` + id + ` status:429 title:Request cannot be satisfied as assigned quota has been exceeded type:https://iana.org/assignments/http-problem-types#quota-exceeded violated-policies:[api]]`
+	want := `map[detail:Too many requests: try again in 1 minute 30 seconds. instance:urn:weir:request:` + id + ` status:429 title:Request cannot be satisfied as assigned quota has been exceeded type:https://iana.org/assignments/http-problem-types#quota-exceeded violated-policies:[api]]`
 	if got := fmt.Sprint(problem); got != want {
 		t.Errorf("the body is %s\nwant %s", got, want)
 	}
@@ -276,10 +276,10 @@ func TestBodies(t *testing.T) {
 	page := template.Must(template.New("").Parse(`{{.Status}} {{.RetryAfter}} {{.Wait}} {{.Violated}} {{.Answer.Limit.Name}} {{.Message}}`))
 	broken := template.Must(template.New("").Parse(`{{.NoSuch}}`))
 	for _, tt := range []struct{ body, language, kind, want string }{
-		{"plain", "", "application/json", `{"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}` + "\n"},
-		{"plain", "zh-CN,en;q=0.5", "application/json", `{"code":429,"message":"请求过于频繁，请在 60 秒后重试。","retry_after":60}` + "\n"},
-		{"page", "", "text/html", "429 60 1m0s [api] api Too many requests: try again in 60 s."},
-		{"broken", "", "text/plain; charset=utf-8", "Too many requests: try again in 60 s.\n"},
+		{"plain", "", "application/json", `{"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}` + "\n"},
+		{"plain", "zh-CN,en;q=0.5", "application/json", `{"code":429,"message":"请求过于频繁，请在 1 分钟后重试。","retry_after":60}` + "\n"},
+		{"page", "", "text/html", "429 60 1m0s [api] api Too many requests: try again in 1 minute."},
+		{"broken", "", "text/plain; charset=utf-8", "Too many requests: try again in 1 minute.\n"},
 	} {
 		bodies := map[string]httplimit.Body{
 			"plain": httplimit.PlainJSON, "page": httplimit.Template("text/html", page), "broken": httplimit.Template("text/html", broken),

@@ -44,8 +44,8 @@ func TestDecidingRuleSetsTheResponse(t *testing.T) {
 	}
 	bodies := map[string]struct{ text, kind, refused string }{
 		"problem":  {"problem", "application/problem+json", `"violated-policies":["a"]`},
-		"json":     {"json", "application/json", `{"code":429,"message":"Too many requests: try again in 60 s.","retry_after":60}`},
-		"template": {"'{{.Status}}|{{.RetryAfter}}|{{.Message}}|{{json .Violated}}|{{.Language}}', content_type: text/x-own", "text/x-own", `429|60|Too many requests: try again in 60 s.|["a"]|en`},
+		"json":     {"json", "application/json", `{"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}`},
+		"template": {"'{{.Status}}|{{.RetryAfter}}|{{.Message}}|{{json .Violated}}|{{.Language}}', content_type: text/x-own", "text/x-own", `429|60|Too many requests: try again in 1 minute.|["a"]|en`},
 	}
 	for outcome, o := range outcomes {
 		for family, f := range fields {

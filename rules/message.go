@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/timewords"
 )
 
 // A Translation is a message in one language.
@@ -58,7 +58,7 @@ func (r *Rule) Message(v *MessageValues, accept []string) (text, language string
 	for _, part := range chosen.parts {
 		b.WriteString(part.literal)
 		if part.word != "" {
-			b.WriteString(r.messageValue(part.word, v, wordsOf(chosen.language)))
+			b.WriteString(r.messageValue(part.word, v, timewords.Of(chosen.language)))
 		}
 	}
 	return b.String(), chosen.language, true
@@ -83,18 +83,18 @@ func (m *message) choose(accept []string) int {
 	return 0
 }
 
-func (r *Rule) messageValue(word string, v *MessageValues, w *durationWords) string {
+func (r *Rule) messageValue(word string, v *MessageValues, w *timewords.Words) string {
 	switch word {
 	case "limit":
 		return strconv.FormatInt(unitsIn(v.Limit), 10)
 	case "window":
-		return w.window(v.Limit)
+		return w.Window(v.Limit)
 	case "retry_after":
-		return w.duration(wholeSeconds(v.RetryAfter))
+		return w.Wait(v.RetryAfter)
 	case "rule":
 		return r.DisplayName()
 	case "level":
-		return w.level(r.level)
+		return w.Level(r.level)
 	case "service":
 		return v.Service
 	default:
@@ -116,11 +116,6 @@ func unitsIn(limit *weir.Limit) int64 {
 		return refill
 	}
 	return limit.Capacity()
-}
-
-// wholeSeconds rounds up, so that a wait is never too short; Retry-After is the same number.
-func wholeSeconds(d time.Duration) time.Duration {
-	return max(1, (d+time.Second-1)/time.Second) * time.Second
 }
 
 // message checks a message, of a rule or with −1 of the file.
@@ -239,94 +234,4 @@ func levelOf(components []component, m *Match) string {
 		return levelKey
 	}
 	return levelGlobal
-}
-
-// durationWords are the words of a language for durations and levels.
-type durationWords struct {
-	units    []durationUnit
-	calendar [6]string // of a minute to a year
-	levels   map[string]string
-}
-
-// A durationUnit has the words for one and for several.
-type durationUnit struct {
-	length    time.Duration
-	one, many string
-}
-
-var durationUnits = []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Millisecond,
-	time.Microsecond}
-
-func unitsOf(words ...string) (units []durationUnit) {
-	for i, length := range durationUnits {
-		units = append(units, durationUnit{length, words[2*i], words[2*i+1]})
-	}
-	return units
-}
-
-// Languages other than English and Chinese have the symbols of units, which all languages share.
-var (
-	english = &durationWords{units: unitsOf("day", "days", "hour", "hours", "minute", "minutes", "second", "seconds",
-		"millisecond", "milliseconds", "microsecond", "microseconds"),
-		calendar: [...]string{"1 minute", "1 hour", "1 day", "1 week", "1 month", "1 year"}}
-	chinese = &durationWords{units: unitsOf("天", "天", "小时", "小时", "分钟", "分钟", "秒", "秒", "毫秒", "毫秒", "微秒",
-		"微秒"), calendar: [...]string{"1 分钟", "1 小时", "1 天", "1 周", "1 个月", "1 年"},
-		levels: map[string]string{levelGlobal: "全局", levelService: "服务", levelInterface: "接口", levelUser: "用户",
-			levelKey: "标识"}}
-	symbols = &durationWords{units: unitsOf("d", "d", "h", "h", "min", "min", "s", "s", "ms", "ms", "µs", "µs"),
-		calendar: [...]string{"1 min", "1 h", "1 d", "7 d", "1 mo", "1 y"}}
-)
-
-// wordsOf are the words of a language; of an unknown one the symbols.
-func wordsOf(tag string) *durationWords {
-	primary, _, _ := strings.Cut(strings.ToLower(tag), "-")
-	switch primary {
-	case "en":
-		return english
-	case "zh":
-		return chinese
-	}
-	return symbols
-}
-
-func (w *durationWords) level(level string) string {
-	if text := w.levels[level]; text != "" {
-		return text
-	}
-	return level
-}
-
-// duration is a duration in its two largest units, rounded up: 1 minute 30 seconds.
-func (w *durationWords) duration(d time.Duration) string {
-	for i, unit := range w.units {
-		if d < unit.length {
-			continue
-		}
-		if i+1 == len(w.units) {
-			return unit.count(d)
-		}
-		next := w.units[i+1]
-		d = (d + next.length - 1) / next.length * next.length
-		text := unit.count(d / unit.length)
-		if rest := d % unit.length / next.length; rest > 0 {
-			text += " " + next.count(rest)
-		}
-		return text
-	}
-	return w.units[len(w.units)-1].count(d)
-}
-
-func (u *durationUnit) count(n time.Duration) string {
-	if n == 1 {
-		return fmt.Sprint(int64(n), " ", u.one)
-	}
-	return fmt.Sprint(int64(n), " ", u.many)
-}
-
-// window is the time in which a limit grants its units.
-func (w *durationWords) window(limit *weir.Limit) string {
-	if calendar, ok := limit.Spec().(weir.Calendar); ok {
-		return w.calendar[calendar.Unit-weir.Minute]
-	}
-	return w.duration(time.Duration(limit.Period()) * time.Microsecond)
 }

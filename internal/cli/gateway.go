@@ -22,7 +22,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 	}
 	counts := v.count(l)
 	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf), httplimit.WithGRPCStatus(),
-		httplimit.WithObserver(v.flags.access.observer(v.afterwards(counts))),
+		httplimit.WithObserver(v.flags.access.observer(v.observed(counts))),
 		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
 	limit, err := httplimit.ByRules(v.engine.Gate, opts...)
 	if err != nil {
@@ -108,6 +108,15 @@ func (v *server) byRules(counts *servermetrics.Server) []httplimit.Option {
 		}))
 	}
 	return opts
+}
+
+// observed notes decisions of the gateway, and failures after a grant.
+func (v *server) observed(counts *servermetrics.Server) func(*http.Request, httplimit.Event) {
+	afterwards := v.afterwards(counts)
+	return func(r *http.Request, e httplimit.Event) {
+		gateway.Decided(r, e)
+		afterwards(r, e)
+	}
 }
 
 // afterwards logs and counts failures after a grant.

@@ -163,7 +163,7 @@ var mayImport = []struct {
 
 // plain are packages of constants, arithmetic, tables and waiting, which all but the lowest packages may import.
 var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock", "internal/rpcstatus",
-	"internal/endpoints", "internal/servicekind", "internal/rotated"}
+	"internal/endpoints", "internal/servicekind", "internal/rotated", "internal/timewords"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {
 	for _, p := range packages(t) {

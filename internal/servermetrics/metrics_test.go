@@ -27,7 +27,7 @@ func TestServersAreMeasured(t *testing.T) {
 		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}}}
 	},
 		func() []servermetrics.Route {
-			return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+			return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 9, Forwarded: 3, Refused: 1, Invalid: 2}}
 		})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -42,6 +42,8 @@ func TestServersAreMeasured(t *testing.T) {
 		`weir_gateway_attempts_total{address="http://10.0.0.1",outcome="2xx",service="order"} 5`,
 		`weir_gateway_attempts_total{address="http://10.0.0.1",outcome="not_connected",service="order"} 2`,
 		`weir_gateway_requests_total{outcome="refused",route="pay",service="order"} 1`,
+		`weir_gateway_requests_total{outcome="invalid",route="pay",service="order"} 2`,
+		`weir_gateway_requests_total{outcome="gone",route="pay",service="order"} 0`,
 		`weir_gateway_address_healthy{address="http://10.0.0.1",service="order"} 0`,
 	} {
 		if !strings.Contains(text, line+"\n") {

@@ -4,7 +4,8 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	routeRequests = prometheus.NewDesc("weir_gateway_requests_total",
-		"Requests of a gateway by route: forwarded to the service, or refused before.",
+		"Requests of a gateway by route: forwarded to the service; refused, by a rule, without the store, or because "+
+			"too many are in progress; invalid, answered 400 or 413; gone, the client left before the decision.",
 		[]string{"route", "service", "outcome"}, nil)
 	serviceAttempts = prometheus.NewDesc("weir_gateway_attempts_total",
 		"Requests sent to an address of a service, by the status class of the response; failed: the connection ended "+
@@ -58,7 +59,10 @@ type Route struct {
 	Name      string `json:"name"`
 	Service   string `json:"service"`
 	Requests  uint64 `json:"requests"`
-	Forwarded uint64 `json:"forwarded" doc:"Of the requests; the others were refused."`
+	Forwarded uint64 `json:"forwarded" doc:"To the service."`
+	Refused   uint64 `json:"refused" doc:"By a rule, without the store, or because too many are in progress."`
+	Invalid   uint64 `json:"invalid" doc:"Answered 400 or 413."`
+	Gone      uint64 `json:"gone" doc:"The client left before the decision."`
 }
 
 // Upstreams registers the metrics of services and routes, whose series are those of the rules in force. The functions
@@ -84,7 +88,9 @@ func (*upstreams) Describe(to chan<- *prometheus.Desc) {
 func (u *upstreams) Collect(to chan<- prometheus.Metric) {
 	for _, r := range u.routes() {
 		to <- counter(routeRequests, r.Forwarded, r.Name, r.Service, "forwarded")
-		to <- counter(routeRequests, r.Requests-r.Forwarded, r.Name, r.Service, "refused")
+		to <- counter(routeRequests, r.Refused, r.Name, r.Service, "refused")
+		to <- counter(routeRequests, r.Invalid, r.Name, r.Service, "invalid")
+		to <- counter(routeRequests, r.Gone, r.Name, r.Service, "gone")
 	}
 	for _, s := range u.services() {
 		to <- counter(serviceRetries, s.Retries, s.Name)

@@ -3,6 +3,7 @@
 package wording
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/timewords"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -77,14 +79,15 @@ func limitOf(v *gate.Verdict, worst *gate.Check) *weir.Limit {
 	return worst.Rule.Limits()[0]
 }
 
-// Exceeded is the text of an exceeded limit, with the wait in whole seconds, rounded up as in Retry-After.
+// Exceeded is the text of an exceeded limit, with the wait as in {retry_after} of a message.
 func Exceeded(retryAfter time.Duration) Text {
 	if retryAfter == weir.Never {
 		return never
 	}
-	seconds := strconv.FormatInt(max(1, int64((retryAfter+time.Second-1)/time.Second)), 10)
 	return func(accept []string) (text, language string) {
-		return either(accept, "Too many requests: try again in "+seconds+" s.", "请求过于频繁，请在 "+seconds+" 秒后重试。")
+		language = Language(accept)
+		wait := timewords.Of(language).Wait(retryAfter)
+		return either(accept, "Too many requests: try again in "+wait+".", "请求过于频繁，请在 "+wait+"后重试。")
 	}
 }
 
@@ -108,14 +111,38 @@ func Undecided(accept []string) (text, language string) {
 	return either(accept, "The rate limit could not be checked: try again later.", "暂时无法检查限流，请稍后重试。")
 }
 
-// Wrong names the invalid part of a request. The allowed form is in English in both languages: it is for the developer
-// of the client.
-func Wrong(field, allowed string) Text {
+// Invalid names the invalid part of a request, without its value, which the client knows. The allowed form is in
+// English in both languages: it is for the developer of the client.
+func Invalid(err error) Text {
+	field, allowed := "request", "a request that can be read"
+	var input *weir.InputError
+	if errors.As(err, &input) {
+		field, allowed = input.Field, input.Allowed
+	}
 	return func(accept []string) (text, language string) {
 		lead, language := either(accept, "The "+field+" of this request is not allowed; allowed: ",
 			"请求的 "+field+" 无效，允许的是：")
 		return lead + allowed + ".", language
 	}
+}
+
+// Own texts of a gateway.
+var (
+	NoRoute  = pair("No route of this gateway matches the request.", "网关没有与该请求匹配的路由。")
+	Late     = pair("The upstream did not respond in time.", "上游服务未能及时响应。")
+	Busy     = pair("Too many requests are in progress at the upstream.", "上游服务正在处理的请求过多。")
+	TooLarge = pair("The body is too large.", "请求体过大。")
+	Unread   = pair("The body could not be read.", "无法读取请求体。")
+	Broken   = pair("The upstream could not be reached, or its response is invalid.", "无法连接上游服务，或其响应无效。")
+)
+
+// NotForwarded is the text for a method that no gateway forwards.
+func NotForwarded(method string) Text {
+	return pair("This gateway does not forward "+method+".", "网关不转发 "+method+" 请求。")
+}
+
+func pair(en, zh string) Text {
+	return func(accept []string) (text, language string) { return either(accept, en, zh) }
 }
 
 // Exceeds is the title of a problem for an exceeded limit.
@@ -128,11 +155,16 @@ func Exceeds(language string) string {
 
 // titles are the Chinese titles of the other statuses; the English ones are net/http's.
 var titles = map[int]string{
-	http.StatusBadRequest:          "请求无效",
-	http.StatusForbidden:           "禁止访问",
-	http.StatusTooManyRequests:     "请求过多",
-	http.StatusInternalServerError: "服务器内部错误",
-	http.StatusServiceUnavailable:  "服务暂不可用",
+	http.StatusBadRequest:            "请求无效",
+	http.StatusForbidden:             "禁止访问",
+	http.StatusNotFound:              "未找到",
+	http.StatusRequestEntityTooLarge: "请求体过大",
+	http.StatusTooManyRequests:       "请求过多",
+	http.StatusInternalServerError:   "服务器内部错误",
+	http.StatusNotImplemented:        "不支持该请求",
+	http.StatusBadGateway:            "网关错误",
+	http.StatusServiceUnavailable:    "服务暂不可用",
+	http.StatusGatewayTimeout:        "网关超时",
 }
 
 // Title is the title of a problem with another status.

@@ -117,7 +117,7 @@ func (w *world) start(access ...web.Config) *client {
 		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}, Retries: 2}}
 	}
 	server.Routes = func() []servermetrics.Route {
-		return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3}}
+		return []servermetrics.Route{{Name: "pay", Service: "order", Requests: 4, Forwarded: 3, Gone: 1}}
 	}
 	for _, config := range access {
 		var err error
@@ -726,7 +726,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 }
 
 func everyStatus(t *testing.T, w *world, c, guarded *client) {
-	c.ask("GET services", "").has(200, `"name": "order"`, `"ejected_for": 9.5`, `"forwarded": 3`)
+	c.ask("GET services", "").has(200, `"name": "order"`, `"ejected_for": 9.5`, `"forwarded": 3`, `"gone": 1`)
 	c.ask("PUT rules/login?why=night", login("5/1m"), isNew, "*").has(200)
 	c.ask("PUT rules/login", login("6/1m"), match, `"7"`).has(412)
 	c.ask("PUT rules/login", login("6/1m")).has(428)

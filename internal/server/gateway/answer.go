@@ -17,6 +17,7 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/rpcstatus"
+	"github.com/weirproject/weir/internal/wording"
 )
 
 // statusClientGone counts requests whose client disconnected; no response is sent.
@@ -47,39 +48,42 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // diagnose maps an error to a status. For an error while both bodies were in transfer, the
 // transport does not say which side failed; the upload records whether it was the client.
-func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
+func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, text wording.Text) {
 	var tooLarge *http.MaxBytesError
 	var network net.Error
 	switch {
 	case context.Cause(r.Context()) == errTotal:
-		return http.StatusGatewayTimeout, "The upstream did not respond in time."
+		return http.StatusGatewayTimeout, wording.Late
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
-		return statusClientGone, ""
+		return statusClientGone, nil
 	case errors.Is(err, errTooMany):
-		return http.StatusServiceUnavailable, "Too many requests are in progress at the upstream."
+		return http.StatusServiceUnavailable, wording.Busy
 	case errors.As(err, &tooLarge):
-		return http.StatusRequestEntityTooLarge, "The body is too large."
+		return http.StatusRequestEntityTooLarge, wording.TooLarge
 	case uploadFailed(w):
-		return http.StatusBadRequest, "The body could not be read."
+		return http.StatusBadRequest, wording.Unread
 	case errors.As(err, &network) && network.Timeout():
-		return http.StatusGatewayTimeout, "The upstream did not respond in time."
+		return http.StatusGatewayTimeout, wording.Late
 	}
-	return http.StatusBadGateway, "The upstream could not be reached, or its response is invalid."
+	return http.StatusBadGateway, wording.Broken
 }
 
 // answer writes a response of the gateway itself, as application/problem+json, or as a status of gRPC.
-func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
-	id := requestid.For(r.Header)
-	w.Header().Set(requestid.Field, id)
+func answer(w http.ResponseWriter, r *http.Request, status int, say wording.Text) {
+	text, language := say(r.Header["Accept-Language"])
+	id, h := requestid.For(r.Header), w.Header()
+	h.Set(requestid.Field, id)
+	h.Set("Content-Language", language)
+	h.Add("Vary", "Accept-Language")
+	h.Set("Cache-Control", "no-store")
 	if rpcstatus.Is(r) {
 		call := rpcstatus.Answer{Status: status, Message: text}
 		call.Write(w, r)
 		return
 	}
-	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text, RequestID: id})
-	h := w.Header()
+	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text, Language: language,
+		RequestID: id})
 	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	w.Write(body)
 }

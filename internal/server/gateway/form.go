@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -166,13 +164,4 @@ func isForwarding(name string) bool {
 		return false
 	}
 	return len(rest) == 9 || rest[9] == '-' || rest[9] == '_'
-}
-
-// sentence is an error for the client, without the value, which the client knows.
-func sentence(err error) string {
-	var input *weir.InputError
-	if errors.As(err, &input) {
-		return fmt.Sprintf("The %s is refused; allowed: %s.", input.Field, input.Allowed)
-	}
-	return "The request is refused."
 }

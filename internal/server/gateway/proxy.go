@@ -58,6 +58,7 @@ import (
 	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 )
 
@@ -190,7 +191,7 @@ type gateway struct {
 // ServeHTTP brings the request to its form and passes it to the limit.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
-		answer(w, r, http.StatusNotImplemented, "This gateway does not forward "+r.Method+".")
+		answer(w, r, http.StatusNotImplemented, wording.NotForwarded(r.Method))
 		return
 	}
 	formed, path, err := g.formed(r)
@@ -199,18 +200,19 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		host, err = pathform.Host(r.Host)
 	}
 	if err != nil {
-		answer(w, r, http.StatusBadRequest, sentence(err))
+		answer(w, r, http.StatusBadRequest, wording.Invalid(err))
 		return
 	}
+	var p *passage
 	if g.Upstreams != nil {
-		var p *passage
 		if formed, p = g.Upstreams.choose(formed, host, path); p.route == nil && g.upstream.Host == "" {
-			answer(w, r, http.StatusNotFound, "No route of this gateway matches the request.")
+			answer(w, r, http.StatusNotFound, wording.NoRoute)
 			return
 		}
 	}
 	identify(formed.Header)
 	g.limited.ServeHTTP(w, formed)
+	p.decided()
 }
 
 // identify gives a request its id. It is the server's own header that changes: a copy would cost more than the id.
@@ -244,7 +246,7 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if p := passageOf(r.Context()); p != nil && p.route != nil {
-		p.route.counts.forwarded.Add(1)
+		p.is(forwarded)
 		defer p.finish()
 		if total := p.route.service.spec.Total; total > 0 {
 			ctx, cancel := context.WithCancelCause(r.Context())

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -58,7 +59,7 @@ func routedWithLog(t testing.TB, text, fallback string, log *slog.Logger) *route
 	}
 	g.put(t, text)
 	limit, err := httplimit.ByRules(g.gate, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf),
-		httplimit.WithGRPCStatus())
+		httplimit.WithGRPCStatus(), httplimit.WithRegisteredMethods(), httplimit.WithObserver(gateway.Decided))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +157,72 @@ rules:
 		t.Errorf("with a body: %s", got)
 	}
 	routes := fmt.Sprint(g.Routes())
-	if routes != "[{pay order 3 3} {v2 order 2 1} {web web 1 1}]" {
+	if routes != "[{pay order 3 3 0 0 0} {v2 order 2 1 1 0 0} {web web 1 1 0 0 0}]" {
 		t.Errorf("counted: %s", routes)
+	}
+}
+
+// TestOutcomesOfRequests: what no rule refused is not counted as refused.
+func TestOutcomesOfRequests(t *testing.T) {
+	up := named(t, "up")
+	g := routed(t, fmt.Sprintf(`
+services: [{name: s, addresses: %s}]
+routes: [{name: r, service: s}]
+deny: {client.ip: 198.51.100.9}
+rules:
+  - {name: few, match: {path: /few}, key: [query.k], on_missing: skip, limit: 2/1h}
+  - {name: needed, match: {path: /key}, key: [header.X-Key], on_missing: deny, limit: 9/1h}
+  - {name: queue, match: {path: /queue}, limit: leaky_queue 1/1h queue 5}
+`, up.URL), "")
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for _, test := range []struct {
+		request, want string // Requests, Forwarded, Refused, Invalid, Gone
+		client        context.Context
+	}{
+		{"GET /few?k=1", "1 1 0 0 0", nil},
+		{"GET /few?k=1", "2 2 0 0 0", nil},
+		{"GET /few?k=1", "3 2 1 0 0", nil},
+		{"GET /few?k=1", "4 2 2 0 0", left}, // decided nevertheless
+		{"GET /few?k=2&k=3", "5 2 2 1 0", nil},
+		{"BREW /few?k=2", "6 2 2 2 0", nil},
+		{"GET /key", "7 2 3 2 0", nil},
+		{"GET /queue", "8 3 3 2 0", nil},
+		{"GET /queue", "9 3 3 2 1", left},
+	} {
+		method, target, _ := strings.Cut(test.request, " ")
+		r := httptest.NewRequest(method, target, nil)
+		if test.client != nil {
+			r = r.WithContext(test.client)
+		}
+		g.server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		if got := fmt.Sprint(g.Routes()); got != "[{r s "+test.want+"}]" {
+			t.Errorf("after %s: %s, want %s", test.request, got, test.want)
+		}
+	}
+}
+
+// TestOwnAnswersAreInTheLanguageOfTheClient, in the title and the detail.
+func TestOwnAnswersAreInTheLanguageOfTheClient(t *testing.T) {
+	slow := open(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	g := routed(t, fmt.Sprintf(`rules: []
+services: [{name: away, addresses: %s}, {name: slow, addresses: %s, timeout: {header: 1ms}}]
+routes: [{name: away, path: /away, service: away}, {name: slow, path: /slow, service: slow}]`, dead[0], slow.URL), "")
+	for _, test := range []struct{ request, en, zh string }{
+		{"GET /away", "Bad Gateway|The upstream could not be reached", "网关错误|无法连接上游服务"},
+		{"GET /slow", "Gateway Timeout|The upstream did not respond in time.", "网关超时|上游服务未能及时响应。"},
+		{"GET /none", "Not Found|No route of this gateway", "未找到|网关没有与该请求匹配的路由。"},
+		{"GET /a%2fb", "Bad Request|The path of this request is not allowed; allowed: ", "请求无效|请求的 path 无效，允许的是："},
+		{"TRACE /away", "Not Implemented|This gateway does not forward TRACE.", "不支持该请求|网关不转发 TRACE 请求。"},
+	} {
+		for language, want := range map[string]string{"en": test.en, "zh": test.zh} {
+			r, body := raw(t, g.server, test.request+" HTTP/1.1\r\nHost: h\r\nAccept-Language: "+language+"\r\n\r\n")
+			title, detail, _ := strings.Cut(want, "|")
+			if !strings.Contains(body, `"title":"`+title+`"`) || !strings.Contains(body, `"detail":"`+detail) ||
+				r.Header.Get("Content-Language") != language || r.Header.Get("Vary") != "Accept-Language" {
+				t.Errorf("%s in %s: %v %s", test.request, language, r.Header, body)
+			}
+		}
 	}
 }
 
@@ -539,7 +604,7 @@ func TestCallsOfGRPCAreRefusedAsSuch(t *testing.T) {
 		text   string
 	}{
 		{"/a.B/Limited", codes.Unavailable, "The upstream could not be reached, or its response is invalid."},
-		{"/a.B/Limited", codes.ResourceExhausted, "Too many requests: try again in 3600 s."},
+		{"/a.B/Limited", codes.ResourceExhausted, "Too many requests: try again in 1 hour."},
 		{"/c.D/E", codes.Unimplemented, "No route of this gateway matches the request."},
 	} {
 		var fields metadata.MD

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
@@ -45,7 +47,19 @@ type route struct {
 }
 
 // routeCounts go on while a route has its name.
-type routeCounts struct{ requests, forwarded atomic.Uint64 }
+type routeCounts struct {
+	requests atomic.Uint64
+	outcomes [outcomes]atomic.Uint64
+}
+
+// The outcomes of a request with a route.
+const (
+	forwarded = iota // to its service
+	refused          // by a rule, by the store that did not answer, or because too many are in progress
+	invalid          // answered 400 or 413
+	gone             // its client left before the decision
+	outcomes
+)
 
 // Prepare makes the services of a rule set, with the files of their TLS. use puts them in force: call it when the
 // rules are. An unchanged service is kept, and so is the health of an address that stays in its service.
@@ -155,9 +169,11 @@ func (u *Upstreams) Services() (list []servermetrics.Service) {
 // Routes is the state of the routes, for metrics and operators.
 func (u *Upstreams) Routes() (list []servermetrics.Route) {
 	for _, r := range u.now.Load().list {
-		forwarded := r.counts.forwarded.Load() // first, so that it is not larger
-		list = append(list, servermetrics.Route{Name: r.Name, Service: r.service.spec.Name,
-			Requests: r.counts.requests.Load(), Forwarded: forwarded})
+		one, o := servermetrics.Route{Name: r.Name, Service: r.service.spec.Name}, &r.counts.outcomes
+		one.Forwarded, one.Refused = o[forwarded].Load(), o[refused].Load()
+		one.Invalid, one.Gone = o[invalid].Load(), o[gone].Load()
+		one.Requests = r.counts.requests.Load() // last, so that it is not smaller
+		list = append(list, one)
 	}
 	return list
 }
@@ -174,6 +190,7 @@ type passage struct {
 	response responseBody  // that of the answer
 	timer    *time.Timer   // of timeout.total; nil: none
 	request  rules.Request // by which the route was chosen
+	counted  bool          // its outcome
 }
 
 type passageKey struct{}
@@ -240,6 +257,33 @@ func (p *passage) rewrite(out, in *url.URL) {
 	if plain, err := url.PathUnescape(raw); err == nil { // the path has a form, so its escapes are valid
 		out.Path, out.RawPath = plain, raw
 	}
+}
+
+// is counts the outcome of a request with a route. The first one counts.
+func (p *passage) is(outcome int) {
+	if p != nil && p.route != nil && !p.counted {
+		p.counted = true
+		p.route.counts.outcomes[outcome].Add(1)
+	}
+}
+
+// Decided notes the decision on a request, as an observer of the limit.
+func Decided(r *http.Request, e httplimit.Event) {
+	var input *weir.InputError
+	switch {
+	case e.Outcome == httplimit.Refused, e.Outcome == httplimit.Denied:
+		passageOf(r.Context()).is(refused)
+	case e.Outcome == httplimit.Failed && errors.As(e.Err, &input):
+		passageOf(r.Context()).is(invalid)
+	}
+}
+
+// decided counts a request that the limit has answered, if it was not counted before.
+func (p *passage) decided() {
+	if p != nil && p.Err() != nil {
+		p.is(gone)
+	}
+	p.is(refused)
 }
 
 // finish ends a request at its service.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/redistest"
@@ -21,6 +22,7 @@ import (
 	"github.com/weirproject/weir/internal/server/rls"
 	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/timewords"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -140,8 +142,9 @@ func TestEnvoyShowsWhatWasDecided(t *testing.T) {
 	}
 	response, body := e.send(sent{path: "/match", method: "POST"})
 	wait := response.Header.Get("Retry-After")
+	span, _ := time.ParseDuration(wait + "s")
 	if wait == "" || wait != response.Header.Get("X-Ratelimit-Reset") || response.Header.Get("Content-Type") != "application/problem+json" ||
-		!strings.Contains(body, "try again in "+wait+" s") {
+		!strings.Contains(body, "try again in "+timewords.Of("en").Wait(span)+".") {
 		t.Errorf("%v %s", response.Header, body)
 	}
 	if got := response.Header.Get("X-Metadata"); !strings.Contains(got, `"outcome":"refused"`) || !strings.Contains(got, `"rule":"short"`) {
