@@ -113,7 +113,7 @@ func (b *builder) units(p place, n int64) {
 // from reads the attribute in which requests state their cost.
 func (b *builder) from(p place, text string, c *cost) {
 	kind, name, _ := strings.Cut(text, ".")
-	source := named[kind]
+	source, _ := sourceOf(kind, true)
 	if source != sourceHeader && source != sourceQuery && source != sourceDescriptor || !validAttribute(name) {
 		b.add(p, "cost.from is %.80q; allowed: header.NAME, query.NAME or descriptor.NAME", text)
 		return

@@ -22,17 +22,6 @@ func (s *Set) Located() (country, asn bool) { return (s.geo | s.inForce().geo).s
 
 func (g geo) split() (country, asn bool) { return g&geoCountry != 0, g&geoASN != 0 }
 
-// geo is what a component needs.
-func (c *component) geo() geo {
-	switch c.source {
-	case sourceCountry:
-		return geoCountry
-	case sourceASN:
-		return geoASN
-	}
-	return 0
-}
-
 // geo is what the conditions of a match need.
 func (m *Match) geo() (g geo) {
 	if len(m.Country) > 0 {
@@ -50,21 +39,17 @@ func (m *Match) geo() (g geo) {
 func (l *lists) geo() (g geo) {
 	for _, entries := range [][]listEntry{l.allow, l.deny} {
 		for i := range entries {
-			g |= entries[i].component.geo()
+			g |= entries[i].component.source.geo()
 		}
 	}
 	return g
 }
 
-// located is what a rule needs, with its candidate.
+// located is what a rule needs.
 func (r *Rule) located(m *Match) geo {
-	components := r.components
-	if c := r.candidate; c != nil && c.keyed != nil {
-		components = slices.Concat(components, c.keyed.components)
-	}
-	g := m.geo() | r.lists.geo()
-	for i := range components {
-		g |= components[i].geo()
+	g := m.geo()
+	for _, c := range r.everyComponent() {
+		g |= c.source.geo()
 	}
 	return g
 }

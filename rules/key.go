@@ -19,57 +19,6 @@ import (
 	"github.com/weirproject/weir/internal/netaddr"
 )
 
-// A source is the origin of a component's value.
-type source uint8
-
-const (
-	sourceIP source = iota
-	sourceASN
-	sourceDescriptorKeys // of conditions only
-	sourceCountry
-	sourceMethod
-	sourceRoute
-	sourceEndpoint
-	sourceHost
-	sourceUser
-	sourceService
-	sourceHeader
-	sourceQuery
-	sourceCookie
-	sourceBody
-	sourceDescriptor
-	sourcePath
-	sourceConstant
-
-	lastTyped = sourceDescriptorKeys // up to here conditions are not on texts
-)
-
-// alone are the sources without a name.
-var alone = map[string]source{"client.ip": sourceIP, "client.country": sourceCountry, "client.asn": sourceASN,
-	"method": sourceMethod, "route": sourceRoute,
-	"endpoint": sourceEndpoint, "host": sourceHost, "user": sourceUser, "service": sourceService}
-
-// named are the sources with a name.
-var named = map[string]source{"header": sourceHeader, "query": sourceQuery, "cookie": sourceCookie,
-	"body": sourceBody, "descriptor": sourceDescriptor, "path": sourcePath, "constant": sourceConstant}
-
-// String is the name of a source in errors.
-func (s source) String() string {
-	for _, words := range []map[string]source{named, alone} {
-		for word, source := range words {
-			if source == s {
-				return word
-			}
-		}
-	}
-	return "value"
-}
-
-// sources are the allowed sources, for error texts.
-var sources = []string{"client.ip", "client.country", "client.asn", "header.NAME", "query.NAME", "cookie.NAME",
-	"body.NAME", "path.NAME", "descriptor.NAME",
-	"constant.TEXT", "method", "route", "endpoint", "host", "user", "service"}
-
 // A component is one part of a key.
 type component struct {
 	source   source
@@ -91,7 +40,7 @@ type component struct {
 func parseComponent(text, path string) (c component, complaint string) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return c, "allowed: " + strings.Join(sources, ", ")
+		return c, "allowed: " + strings.Join(sourceWords(), ", ")
 	}
 	c, complaint = parseSource(words[0], path)
 	for _, option := range words[1:] {
@@ -104,14 +53,14 @@ func parseComponent(text, path string) (c component, complaint string) {
 
 func parseSource(word, path string) (c component, complaint string) {
 	c = component{v4: defaultV4, v6: defaultV6, label: word + "="}
-	if kind, ok := alone[word]; ok {
-		c.source = kind
+	var known bool
+	if c.source, known = sourceOf(word, false); known {
 		return c, ""
 	}
 	kind, name, dotted := strings.Cut(word, ".")
-	source, ok := named[kind]
+	source, ok := sourceOf(kind, true)
 	if !ok || !dotted {
-		return c, oneOf(word, sources)
+		return c, oneOf(word, sourceWords())
 	}
 	if !validAttribute(name) {
 		return c, "a name of 1 to 128 letters, digits and !#$&'*+-._`|~ must follow " + kind + "."
@@ -158,7 +107,7 @@ func (c *component) option(word string) (complaint string) {
 		}
 		return ""
 	}
-	if c.geo() != 0 {
+	if c.source.geo() != 0 {
 		return "nothing follows " + strings.TrimSuffix(c.label, "=")
 	}
 	switch word {
@@ -261,11 +210,6 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 		return c.normalise(dst, start)
 	}
 	return dst
-}
-
-// several reports whether a request may have several values of the source by one name.
-func (s source) several() bool {
-	return s == sourceHeader || s == sourceQuery || s == sourceCookie || s == sourceBody
 }
 
 // made reports whether values of the source are no texts of the request.

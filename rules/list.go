@@ -127,12 +127,14 @@ func (b *builder) entries(p place, table map[string]List, path string) (list []l
 // parseListed reads the component of a list.
 func parseListed(text, path string, ofRule bool) (c component, complaint string) {
 	word, options, _ := strings.Cut(strings.TrimSpace(text), " ")
+	kind, _, _ := strings.Cut(word, ".")
+	source, _ := sourceOf(kind, true)
 	switch {
-	case strings.HasPrefix(word, "path.") && !ofRule:
+	case source == sourcePath && !ofRule:
 		return c, "only the lists of a rule know the names of a path"
-	case strings.HasPrefix(word, "body.") && !ofRule:
+	case sources[source].needs == needsBody && !ofRule:
 		return c, "only the lists of a rule read bodies; those of the file would read each"
-	case strings.HasPrefix(word, "constant."):
+	case source == sourceConstant:
 		return c, "it is the same for all requests, so it names none"
 	case word == "client.ip" && options != "":
 		return c, "nothing follows client.ip here; write networks as its values"

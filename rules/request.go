@@ -70,24 +70,29 @@ func (r *Rule) Doubt(request *Request) error {
 // A reading is an attribute by which a rule counts.
 type reading struct{ kind, name string }
 
-// reads are the attributes of a rule's key, its candidate's, its cost and its lists.
-func (b *builder) reads(rule *Rule) (list []reading) {
-	take := func(kind source, name string) {
-		if a := (reading{kind.String(), name}); kind.several() && !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	components := slices.Clone(rule.components)
-	if c := rule.candidate; c != nil && c.keyed != nil {
+// everyComponent are the components of a rule's key, its candidate's and its lists.
+func (r *Rule) everyComponent() []component {
+	components := slices.Clone(r.components)
+	if c := r.candidate; c != nil && c.keyed != nil {
 		components = append(components, c.keyed.components...)
 	}
-	for _, entries := range [][]listEntry{rule.lists.allow, rule.lists.deny} {
+	for _, entries := range [][]listEntry{r.lists.allow, r.lists.deny} {
 		for i := range entries {
 			components = append(components, entries[i].component)
 		}
 	}
-	for i := range components {
-		if c := &components[i]; !c.first {
+	return components
+}
+
+// reads are the attributes by which a rule counts that a request may have several times.
+func (b *builder) reads(rule *Rule) (list []reading) {
+	take := func(kind source, name string) {
+		if a := (reading{sources[kind].doubtful, name}); kind.several() && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	for _, c := range rule.everyComponent() {
+		if !c.first {
 			take(c.source, c.name)
 		}
 	}
@@ -124,10 +129,10 @@ func (r *Request) attribute(kind source, name string) string {
 		if body, ok := r.Attributes.(interface{ Body(name string) string }); ok {
 			return body.Body(name)
 		}
-		return ""
-	default:
+	case sourceDescriptor:
 		return r.Attributes.Descriptor(name)
 	}
+	return ""
 }
 
 // appendDescriptorKeys appends the names of the descriptors, as one value. It is empty if a name has a comma: no rule
@@ -153,28 +158,35 @@ func (r *Request) appendASN(dst []byte) []byte {
 	return strconv.AppendUint(dst, uint64(r.ASN), 10)
 }
 
-// Unprovided are the components of the key that a front end may not know, and for whose absence the rule says nothing:
-// user, route, descriptor.NAME and body.NAME without on_missing. Then all requests count together where they are not
-// known. A match that asks for such a value excludes these requests.
-func (r *Rule) Unprovided() []string { return r.unprovided }
-
-// unprovided is the result of Rule.Unprovided.
-func unprovided(s *Spec, components []component) (words []string) {
-	if s.OnMissing != "" {
-		return nil
-	}
-	for i := range components {
-		c := &components[i]
-		asked := c.source == sourceUser && len(s.Match.User) > 0 || c.source == sourceRoute && len(s.Match.Route) > 0 ||
-			c.source == sourceDescriptor && s.Match.describes()
-		switch c.source {
-		case sourceUser, sourceRoute, sourceDescriptor, sourceBody:
-			if !asked {
-				words = append(words, c.word())
+// Unprovided yields the components that a front end may not know, each after what it needs: "user", "route",
+// "descriptor" or "body". But for those of bodies, they are components of the key, for whose absence the rule says
+// nothing: without on_missing, all requests count together where they are not known. A match that asks for such a value
+// excludes these requests.
+func (r *Rule) Unprovided() iter.Seq2[string, string] {
+	return func(yield func(need, component string) bool) {
+		for _, c := range r.unprovided {
+			if !yield(string(sources[c.source].needs), c.word()) {
+				return
 			}
 		}
 	}
-	return words
+}
+
+// unprovided is what Rule.Unprovided yields.
+func unprovided(s *Spec, r *Rule) (list []component) {
+	asked := map[need]bool{needsUser: len(s.Match.User) > 0, needsRoute: len(s.Match.Route) > 0,
+		needsDescriptor: s.Match.describes()}
+	for i, c := range r.everyComponent() {
+		switch needs := sources[c.source].needs; needs {
+		case needsBody:
+			list = append(list, c)
+		case needsUser, needsRoute, needsDescriptor:
+			if i < len(r.components) && s.OnMissing == "" && !asked[needs] {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
 }
 
 // folded is a method in capitals. Other methods, which normal clients do not send, cost an allocation.

@@ -46,12 +46,12 @@ type Rule struct {
 	groupName     string
 	rank          uint64
 	reads         []reading
-	closed        bool     // it denies every request
-	unprovided    []string // see Unprovided
-	filter        *filter  // nil: the tree decides
-	everywhere    bool     // the filter is evaluated for every request
-	geo           geo      // what it needs to know of clients
-	claims        int      // upper bound of the claims that it adds to a decision
+	closed        bool        // it denies every request
+	unprovided    []component // see Unprovided
+	filter        *filter     // nil: the tree decides
+	everywhere    bool        // the filter is evaluated for every request
+	geo           geo         // what it needs to know of clients
+	claims        int         // upper bound of the claims that it adds to a decision
 }
 
 // Name is the name of the rule.
