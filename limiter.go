@@ -40,6 +40,8 @@ type keyed interface {
 type Answer struct {
 	// Allowed reports whether the request may go on.
 	Allowed bool
+	// Repeated reports whether AllowOnce found its id: the request was granted before, and nothing is charged.
+	Repeated bool
 	// Limit is the one that decided: of several, the one that can never grant, else the
 	// one with the longest wait, else with the least remaining, else the first.
 	Limit *Limit

@@ -54,6 +54,10 @@ type Claim struct {
 	// not release a lease tries again in the background.
 	OwnLease bool
 
+	// Once says that this claim is that of an id: see [Once]. A store without room for the key of a new id leaves the
+	// claim out, and layers do not answer for the store.
+	Once bool
+
 	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. It drops nothing
 	// that the numbers under which the key was charged last would still count, if they are other ones than Limit's.
 	Settle bool

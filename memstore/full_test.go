@@ -176,3 +176,18 @@ func TestPeeksKnowThatTheStoreIsFull(t *testing.T) {
 		t.Errorf("a peek tells of %d units, want the 4 that new keys share", d.Remaining)
 	}
 }
+
+// On the overflow key, the first id would stand for all.
+func TestFullStoreKeepsNoID(t *testing.T) {
+	for name, options := range map[string][]memstore.Option{
+		"overflow": {memstore.WithMaxKeys(1)}, "apart": {memstore.WithMaxKeys(1), memstore.WithoutOverflow()},
+	} {
+		l := limiter(t, memstore.New(options...), weir.PerDay(100))
+		for i := range 4 {
+			answer, err := l.AllowOnce(t.Context(), "client", 1, []string{"one", "other"}[i%2], time.Minute)
+			if err != nil || !answer.Allowed || answer.Repeated || answer.Remaining != int64(99-i) {
+				t.Errorf("%s, call %d: %+v, %v; want it charged", name, i, answer, err)
+			}
+		}
+	}
+}

@@ -23,6 +23,7 @@ type place struct {
 	entry   *entry // nil: a key never used
 	shared  bool   // it is the overflow key
 	claimed bool   // room was made for a key that is not there yet
+	left    bool   // the claim is left out: there is no room for a new id
 	twin    int    // 1 + the first claim on the same overflow key; 0: this is it, or there is none
 	word    int64  // the entry's, as it was read without a lock
 	part    int64
@@ -82,7 +83,7 @@ func (t *transaction) findAgain(i int) {
 }
 
 // shares reports whether a claim may be decided on the overflow key.
-func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !s.apart }
+func (s *Store) shares(c *weir.Claim) bool { return c.Lease == "" && !c.Once && !s.apart }
 
 // overflow decides a claim on the overflow key of its limit.
 func (t *transaction) overflow(i int) {
@@ -242,6 +243,8 @@ func (t *transaction) makeRoom(i int) error {
 	}
 	c := &t.claims[i]
 	switch {
+	case c.Once: // on the overflow key, one id would stand for all
+		t.place(i).left = true
 	case t.store.shares(c):
 		t.overflow(i)
 	case !c.Renew: // a renewal finds nothing, and takes nothing
@@ -381,6 +384,9 @@ func (t *transaction) charge(times int64) error {
 			continue
 		}
 		p := t.place(t.root(i))
+		if p.entry == nil && p.left {
+			continue
+		}
 		if p.entry == nil {
 			t.insert(p, c.Limit)
 		}

@@ -106,7 +106,7 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 			return 0, err
 		}
 	}
-	s.runParts(ctx, parts)
+	s.runKeeper(ctx, parts)
 	granted := c.times
 	var err error
 	for _, p := range parts {
@@ -132,6 +132,29 @@ func (s *Store) decideSlots(ctx context.Context, c *call) (int64, error) {
 	}
 	s.refusing.note(granted == 0 && c.times > 0)
 	return granted, nil
+}
+
+// runKeeper is runParts, but asks the slot with an id after the others: an id is kept only if all slots have granted.
+// After a refusal it looks whether the id is kept already.
+func (s *Store) runKeeper(ctx context.Context, parts []*part) {
+	keeps := func(p *part) bool { return slices.ContainsFunc(p.claims, func(c weir.Claim) bool { return c.Once }) }
+	i := slices.IndexFunc(parts, keeps)
+	if i < 0 {
+		s.runParts(ctx, parts)
+		return
+	}
+	parts[0], parts[i] = parts[i], parts[0]
+	keeper, granted := parts[0], parts[0].times
+	s.runParts(ctx, parts[1:])
+	for _, p := range parts[1:] {
+		if granted = min(granted, p.granted); p.err != nil {
+			return
+		}
+	}
+	if granted == 0 {
+		keeper.op, keeper.times = opTimes, 0
+	}
+	s.run(ctx, &keeper.call)
 }
 
 // peekFirst peeks in each slot, and sets the decisions if one would refuse.

@@ -138,7 +138,7 @@ func Run(t *testing.T, s Subject) {
 		{"expiry", expiry}, {"properties", properties}, {"bad input", badInput}, {"foreign state", foreignState},
 		{"linearizable", linearizable}, {"numbers change", numbersChange}, {"batches", batches},
 		{"known faults", knownFaults},
-		{"conditions", conditions},
+		{"conditions", conditions}, {"ids", ids},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

@@ -31,8 +31,8 @@
 //
 // # What is never remembered
 //
-// Concurrency limits, whose retry-after is an upper bound; keys of more than [MaxKey] bytes; errors. Peeks
-// (times = 0) always go to the store.
+// Concurrency limits, whose retry-after is an upper bound; ids (weir.Once), of which there is one for each grant; keys
+// of more than [MaxKey] bytes; errors. Peeks (times = 0) always go to the store.
 package recall
 
 import (
@@ -213,7 +213,7 @@ func (s *Store) learn(q *lookup, claims []weir.Claim, decided []weir.Decision) {
 	var returned time.Duration
 	for i := range claims {
 		c := &claims[i]
-		if decided[i].RetryAfter == 0 || !remembers(c.Limit, c.Key) || underWay(q.changes[i]) {
+		if decided[i].RetryAfter == 0 || c.Once || !remembers(c.Limit, c.Key) || underWay(q.changes[i]) {
 			continue
 		}
 		d, cost, ok := none(c, decided[i])
