@@ -25,8 +25,8 @@ type Ban struct {
 // maxBans is the number of bans that a gate remembers for Bans.
 const maxBans = 1000
 
-// countTimeout bounds the time by which counting a refusal delays its answer.
-var countTimeout = time.Second
+// countTimeout bounds the time by which counting a refusal delays its answer, unless the store's timeout is longer.
+const countTimeout = time.Second
 
 // count counts the refusals of rules with bans, with one call of the store for a batch, and bans the keys with too
 // many of them. No answer depends on it: an error of the store is dropped here, and the next refusal tries again.
@@ -65,7 +65,7 @@ func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 		return
 	}
 	// Counting outlasts the request: otherwise a client could avoid it by hanging up.
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	list = g.shortenBans(ctx, list)
 	g.countRefusals(ctx, list)

@@ -177,7 +177,8 @@ func TestNodesBanOnce(t *testing.T) {
 	const text = `rules: [{name: login, key: [user], limit: fixed_window 1/1h, ban: {after: 5 refusals within 1h, for: 1h, then: [2h, 3h]}}]`
 	for name, store := range map[string]weir.Store{"embedded": memstore.New(), "Redis": onRedis(t), "a cluster": opened(t, redistest.StartCluster(t, 3, 0).URL())} {
 		t.Run(name, func(t *testing.T) {
-			nodes := []*gate.Gate{open(t, store, text), open(t, store, text)}
+			budget := gate.WithBudget(time.Minute)
+			nodes := []*gate.Gate{open(t, store, text, budget), open(t, store, text, budget)}
 			bans := nodes[0].Rules().Rules()[0].Bans()
 			for _, want := range []string{"[1h0m0s]", "[2h0m0s]", "[3h0m0s]", "[3h0m0s]"} {
 				if got := fmt.Sprint(storm(t, nodes)); got != want {
@@ -200,7 +201,7 @@ func TestBanOnRedisHoldsOnAllNodes(t *testing.T) {
 	store := onRedis(t)
 	for length, user := range map[string]string{"1h": "ann", "1s": "bob"} {
 		rule := fmt.Sprintf(text, length)
-		here, there := open(t, store, rule), open(t, store, rule)
+		here, there := open(t, store, rule, gate.WithBudget(time.Minute)), open(t, store, rule)
 		redistest.Await(t, "a ban", func() bool { return strings.Contains(knock(t, here, user), "bans user=3:"+user+" for "+length) })
 		if length == "1s" {
 			redistest.Await(t, "its end", func() bool { return knock(t, there, user) == "within_limits" })

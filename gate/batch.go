@@ -231,7 +231,7 @@ func (g *Gate) giveBack(ctx context.Context, charges map[weir.Instant][]weir.Cla
 	if len(charges) == 0 {
 		return
 	}
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	for at, claims := range charges {
 		for some := range slices.Chunk(claims, weir.MaxClaims) {

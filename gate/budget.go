@@ -101,9 +101,12 @@ func callerLeft(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// detached is a context for work that goes on after the caller leaves, for at most this long and within the
-// rest of the budget.
-func detached(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+// counting is the most time for what is counted besides a decision.
+func (g *Gate) counting() time.Duration { return max(countTimeout, g.budget.Timeout) }
+
+// detached is a context for work that goes on after the caller leaves, within the rest of the budget.
+func (g *Gate) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := g.counting()
 	d, ok := ctx.Value(decisionKey{}).(*decisionContext)
 	if !ok {
 		return context.WithTimeout(context.WithoutCancel(ctx), most)

@@ -105,6 +105,21 @@ func TestDecisionKeepsItsBudget(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreCountedInASlowStore: a store whose timeout is longer than a second may take as long to count one.
+func TestRefusalsAreCountedInASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &stalling{Store: memstore.New(), takes: 2 * time.Second, timeout: time.Minute}
+		store.answers.Store(1000)
+		g := open(t, store, `rules: [{name: r, limit: 1/1h, ban: {after: 1 refusal within 1h, for: 1h}}]`, gate.WithBudget(time.Minute))
+		var v gate.Verdict
+		for _, want := range []gate.Reason{gate.WithinLimits, gate.LimitExceeded, gate.Banned} {
+			if err := g.Decide(t.Context(), &rules.Request{}, gate.Once, &v); err != nil || v.Reason != want {
+				t.Errorf("%v %v, want %v", v.Reason, err, want)
+			}
+		}
+	})
+}
+
 // TestCallerThatLeavesIsNotAnswered: the budget hides nothing of the caller's own context.
 func TestCallerThatLeavesIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,14 +2,10 @@ package gate
 
 import (
 	"context"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
-
-// On a busy machine Redis may take more than a second for a call.
-func init() { countTimeout = time.Minute }
 
 // DecideCrowd decides so many claims of a rule, which no set of rules that compiles would have.
 func (g *Gate) DecideCrowd(ctx context.Context, rule *rules.Rule, keys []string, v *Verdict) error {

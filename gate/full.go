@@ -69,7 +69,7 @@ func (g *Gate) chargeRest(ctx context.Context, by weir.Store, v *Verdict, claims
 	if len(rest) == 0 {
 		return
 	}
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	after := make([]weir.Decision, len(rest))
 	if err := by.Charge(ctx, rest, after); err != nil {

@@ -67,7 +67,7 @@ func (g *Gate) ended(c *Counting) {
 // surely not executed is repeated for 10 seconds in the background, if all limits concerned are sliding logs: after a
 // loss of data these forget nobody else's units. The error joins what is lost already.
 func (g *Gate) Respond(ctx context.Context, receipt Receipt, response Response) (rest Receipt, err error) {
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	var back Receipt
 	g.respond(receipt, response.Status)
@@ -109,7 +109,7 @@ func (g *Gate) SettleResponse(ctx context.Context, guard Charged, receipt Receip
 			g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: Returned})
 		}
 	})
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	kept := slices.DeleteFunc(receipt, func(c Charged) bool { return c.void })
 	_ = g.keep(ctx, kept, response.Status) // the receipt is settled: a repetition would find the lease gone
@@ -159,7 +159,7 @@ func (g *Gate) unreserve(ctx context.Context, back Receipt) error {
 		back.eachRule(func(c *Charged) { g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: result}) })
 	}
 	err := refund(ctx)
-	if exact && g.unfinished.add(err, refund, end) {
+	if exact && g.unfinished.add(err, g.counting(), refund, end) {
 		return nil
 	}
 	end(err)
@@ -187,7 +187,7 @@ func (g *Gate) keep(ctx context.Context, kept Receipt, status int) error {
 		}
 		end := func(error) { g.ended(&counting) }
 		err := count(ctx)
-		if !g.unfinished.add(err, count, end) {
+		if !g.unfinished.add(err, g.counting(), count, end) {
 			end(err)
 			failed = append(failed, err)
 		}

@@ -55,7 +55,8 @@ func TestCountIfOnARedisCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	g := open(t, store, failedLogins+"  - {name: site, count_if: {status: 401}, limit: sliding_log 1000/1h}\n")
+	g := open(t, store, failedLogins+"  - {name: site, count_if: {status: 401}, limit: sliding_log 1000/1h}\n",
+		gate.WithBudget(time.Minute))
 	var users sync.WaitGroup
 	for u := range 8 {
 		users.Go(func() {

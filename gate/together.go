@@ -337,7 +337,7 @@ func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passe
 	if !slices.ContainsFunc(questions, func(q Question) bool { return q.Act != Decided }) {
 		return
 	}
-	ctx, cancel := detached(ctx, countTimeout)
+	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	j.spend(ctx, g, questions)
 	for i := range questions {

@@ -27,12 +27,13 @@ type unfinished struct {
 // A repeated call.
 type repeated struct {
 	call  func(context.Context) error
-	end   func(error) // called once, when the call was executed or is given up
+	most  time.Duration // of one call
+	end   func(error)   // called once, when the call was executed or is given up
 	until time.Time
 }
 
 // add queues a call that failed, if it may be repeated, and reports whether it did.
-func (u *unfinished) add(failed error, call func(context.Context) error, end func(error)) bool {
+func (u *unfinished) add(failed error, most time.Duration, call func(context.Context) error, end func(error)) bool {
 	if !errors.Is(failed, weir.ErrNotExecuted) {
 		return false
 	}
@@ -41,7 +42,7 @@ func (u *unfinished) add(failed error, call func(context.Context) error, end fun
 	if len(u.calls) == mostUnfinished {
 		return false
 	}
-	u.calls = append(u.calls, repeated{call, end, time.Now().Add(repeatFor)})
+	u.calls = append(u.calls, repeated{call, most, end, time.Now().Add(repeatFor)})
 	if !u.busy {
 		u.busy = true
 		go u.run()
@@ -76,7 +77,7 @@ func (u *unfinished) run() {
 
 // repeat calls the store again. It reports whether the call is over: executed, perhaps executed, or too late.
 func (r *repeated) repeat() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.most)
 	defer cancel()
 	err := r.call(ctx)
 	if errors.Is(err, weir.ErrNotExecuted) && time.Now().Before(r.until) {

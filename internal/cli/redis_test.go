@@ -130,6 +130,10 @@ func TestRedisIsNotThereYet(t *testing.T) {
 	if !strings.Contains(p.logs(), "Redis is not responding: rules apply their on_store_error until it does") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
+	redistest.Await(t, "the breaker to open", func() bool {
+		status(t, gateway+"/deny")
+		return strings.Contains(p.logs(), "circuit breaker opened: Redis is not responding")
+	})
 	redis.Restart()
 	redistest.Await(t, "deny to pass", func() bool { return status(t, gateway+"/deny") == 200 })
 	redistest.Await(t, "all to be let in", func() bool { return strings.Contains(p.logs(), "circuit breaker closed: Redis is responding again") })
