@@ -104,6 +104,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--upstream ftp://127.0.0.1 --gateway 127.0.0.1:0", "", 2, "the scheme http, https or h2c"},
 		{"--http off", "", 2, "no listener is on: leave out --http off, or give --resp, --grpc or --upstream"},
 		{"--http 127.0.0.1", "", 2, "--http: address is"},
+		{"--http fd:http", "", 2, `--http: address is "fd:http"; allowed: fd: and the name of a socket`},
 		{"--http 127.0.0.1:http", "", 2, "a port from 0"},
 		{"--http 203.0.113.1:0", "", 1, "--http: listen tcp 203.0.113.1:0"},
 		{"--http unix:http.sock", "", 2, "an absolute path, as in unix:///run/weir.sock"},

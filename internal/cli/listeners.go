@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 
@@ -61,10 +62,14 @@ func (f *serveFlags) all() []*listenerFlags {
 }
 
 // listen opens all listeners, and refuses public ones without authentication.
-func (v *server) listen(setup *engine.Setup) (err error) {
+func (v *server) listen(setup *engine.Setup) error {
 	f := v.flags
 	const askToken = "a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"
 	tokens := v.secrets.token+v.secrets.readToken != ""
+	passed, err := v.system.passed()
+	if err != nil {
+		return err
+	}
 	for _, d := range []struct {
 		*listenerFlags
 		closed bool // callers must authenticate, or access is public on purpose
@@ -79,7 +84,7 @@ func (v *server) listen(setup *engine.Setup) (err error) {
 		if d.addr == "" {
 			continue
 		}
-		d.listener, err = v.listenAt(d.listenerFlags, setup)
+		d.listener, err = v.listenAt(d.listenerFlags, passed, setup)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
 		}
@@ -97,11 +102,15 @@ func (v *server) listen(setup *engine.Setup) (err error) {
 		}
 		v.where = append(v.where, endpoint{name: d.name, address: d.url()})
 	}
+	for name, file := range passed {
+		v.log.Warn("systemd passed a socket that no listener has; fd:"+name+" is its address", "socket", name)
+		file.Close()
+	}
 	return nil
 }
 
-func (v *server) listenAt(d *listenerFlags, setup *engine.Setup) (net.Listener, error) {
-	c := listen.Config{Address: d.addr, Certs: d.certs, Keys: d.keys, ClientCA: d.clientCA,
+func (v *server) listenAt(d *listenerFlags, passed map[string]*os.File, setup *engine.Setup) (net.Listener, error) {
+	c := listen.Config{Address: d.addr, Passed: passed, Certs: d.certs, Keys: d.keys, ClientCA: d.clientCA,
 		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log,
 		PerAddress: (d.connections + 1) / 2, Exempt: exempt(setup.Clients)}
 	switch d.name {
@@ -134,9 +143,8 @@ func (f *listenerFlags) private() bool {
 
 // url is the URL of the listener.
 func (f *listenerFlags) url() string {
-	if path, ok := strings.CutPrefix(f.addr, "unix:"); ok {
-		path, _, _ = strings.Cut(path, "?")
-		return "unix:" + strings.TrimPrefix(path, "//")
+	if at, ok := f.listener.Addr().(*net.UnixAddr); ok {
+		return "unix:" + at.Name
 	}
 	scheme := map[string]string{"resp": "redis", "grpc": "grpc"}[f.name]
 	if scheme == "" {

@@ -56,9 +56,10 @@ type ran struct {
 
 // A call is how the program is called, besides its arguments.
 type call struct {
-	dir string
-	env []string
-	in  string
+	dir   string
+	env   []string
+	in    string
+	files []*os.File // from the descriptor 3 on
 }
 
 // run runs the program to its end.
@@ -136,6 +137,7 @@ func (c call) start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, command: exec.Command(name, args...), ended: make(chan error, 1)}
 	p.command.Dir, p.command.Env, p.command.Stderr = c.dir, c.environ(), p
+	p.command.ExtraFiles = c.files
 	out, err := p.command.StdoutPipe()
 	if err == nil {
 		err = p.command.Start()

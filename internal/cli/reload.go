@@ -36,8 +36,10 @@ const reloadWithin = 30 * time.Second
 func (v *server) reloadOn(hup <-chan os.Signal) {
 	for range hup {
 		ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
+		v.notify.reloading()
 		err := v.engine.Reload(ctx)
 		cancel()
+		v.notify.reloaded(err)
 		rules := len(v.engine.Gate.Rules().Rules())
 		if err == nil {
 			v.log.Info("reload: all rules are in force", "signal", "hangup", "rules", rules)

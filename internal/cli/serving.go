@@ -38,6 +38,7 @@ type server struct {
 	engine    *engine.Engine
 	secrets   secrets
 	otlp      *otlp.Exporter // nil: off
+	notify    *notifier
 	log       *slog.Logger
 	repeated  *repeatedLog
 	upstreams *gateway.Upstreams
@@ -60,7 +61,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 		warn(text)
 	}
 	takeLog(log)
-	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{})}
+	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{}),
+		notify: s.notifier(log)}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
 	f.rules.Log = log
@@ -84,6 +86,9 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	}
 	collectAsUsual()
 	v.announce()
+	living, end := context.WithCancel(ctx)
+	defer end()
+	go v.notify.run(living, v.engine.Metrics.IsReady, v.engine.Metrics.Stuck)
 	go v.reloadOn(hup)
 	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.stopping,
 		log: log}
@@ -111,6 +116,7 @@ func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 
 // stopping makes the server not ready, and ends the streams of events.
 func (v *server) stopping() {
+	v.notify.send("STOPPING=1")
 	v.engine.Metrics.Stopping()
 	close(v.ended)
 }

@@ -54,8 +54,12 @@ import (
 type Config struct {
 	// Address is host:port, such as 127.0.0.1:8080, [::1]:8080 or :8080 for all addresses of the
 	// machine; port 0 chooses a free one. Or it is a Unix socket: unix:///run/weir.sock, or
-	// unix:///run/weir.sock?mode=0660. The default mode is 0600: only the same user may connect.
+	// unix:///run/weir.sock?mode=0660. The default mode is 0600: only the same user may connect. Or it
+	// is fd:NAME, a socket of Passed.
 	Address string
+	// Passed are sockets that another process opened for this one, by name. Listen takes the one that
+	// it opens out of the map, and closes its file.
+	Passed map[string]*os.File
 
 	// Certs and Keys are PEM files: certificates with their chains, and the key of each. A client gets
 	// the certificate with the name that it asks for, else one whose wildcard covers it, else the first.
@@ -115,7 +119,7 @@ func (c Config) Listen(ctx context.Context) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	listener, err := at.open(ctx)
+	listener, err := c.open(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -204,18 +208,22 @@ func namesAClient(h *proxyproto.Header) error {
 	return proxyproto.ErrUnsupportedAddressFamilyAndProtocol
 }
 
-// An address is either a path or a host and a port.
+// An address is a path, the name of a passed socket, or a host and a port.
 type address struct {
 	path       string
+	passed     string
 	mode       os.FileMode
 	host, port string
 }
 
-const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, or unix:///path?mode=0660"
+const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, or unix:///path?mode=0660, or fd:NAME of a passed socket"
 
 func parseAddress(text string) (address, error) {
 	if strings.HasPrefix(text, "unix:") {
 		return parseUnix(text)
+	}
+	if name, ok := strings.CutPrefix(text, "fd:"); ok && name != "" {
+		return address{passed: name}, nil
 	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
@@ -253,12 +261,15 @@ func parseUnix(text string) (address, error) {
 	return at, nil
 }
 
-func (a address) open(ctx context.Context) (net.Listener, error) {
-	if a.path != "" {
-		return a.openUnix(ctx)
+func (c Config) open(ctx context.Context, at address) (net.Listener, error) {
+	switch {
+	case at.path != "":
+		return at.openUnix(ctx)
+	case at.passed != "":
+		return c.openPassed(at.passed)
 	}
 	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", net.JoinHostPort(a.host, a.port))
+	return config.Listen(ctx, "tcp", net.JoinHostPort(at.host, at.port))
 }
 
 // IsLoopbackListener reports whether only this machine can reach a listener: it is on a Unix socket
