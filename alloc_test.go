@@ -113,6 +113,7 @@ func TestReservationsAndLeasesAllocateLittle(t *testing.T) {
 	ctx := context.Background()
 	bucket := limiterOn(t, memstore.New(), weir.PerHour(1_000_000))
 	slots := limiterOn(t, memstore.New(), weir.Concurrency{Limit: 100, TTL: time.Hour})
+	slots.Limits()[0].Advice(time.Hour) // as after a refusal: releases are timed
 	for _, c := range []struct {
 		name string
 		most float64

@@ -71,6 +71,7 @@ type Limit struct {
 	unit      CalendarUnit
 	zone      *time.Location
 	bounds    atomic.Pointer[calendarPeriods] // the calendar periods that were used last
+	hold      usualHold
 }
 
 // A Ratio is an exact number of microseconds: Whole + Num/Den, 0 ≤ Num < Den.

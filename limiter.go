@@ -50,6 +50,15 @@ type Answer struct {
 	Decision
 }
 
+// RetryAfterSeconds is the wait to send to a client, [Limit.Advice], in whole seconds, rounded up, as the header field
+// Retry-After has it. ok is false for [Never]: then send no such field, as no wait helps.
+func (a Answer) RetryAfterSeconds() (n int64, ok bool) {
+	if a.Limit != nil {
+		a.RetryAfter = a.Limit.Advice(a.RetryAfter)
+	}
+	return a.Decision.RetryAfterSeconds()
+}
+
 // New makes a limiter of one or several limits. The first is called name, the next
 // name.2, name.3 and so on: keep their order when you change their numbers. Limiters with limits of
 // one name and algorithm on one store share the counts of a key, whatever their numbers.

@@ -89,6 +89,7 @@ var limitOptions = map[string]string{
 	"fixed_window":    "first or epoch",
 	"calendar":        "in ZONE",
 	"sliding_counter": "slices N",
+	"concurrency":     "retry_after DURATION",
 }
 
 // optionsOf returns the allowed options, for the error about a word that is not one of them.
@@ -179,7 +180,11 @@ func (p *limitParser) concurrency() Spec {
 	if !p.take("ttl") {
 		p.fail("concurrency COUNT ttl DURATION, such as concurrency 20 ttl 30s")
 	}
-	return Concurrency{Limit: n, TTL: p.period(p.next())}
+	spec := Concurrency{Limit: n, TTL: p.period(p.next())}
+	if p.take("retry_after") {
+		spec.RetryAfter = p.period(p.next())
+	}
+	return spec
 }
 
 // option reads and removes word and the number after it, at any position; def if the word is absent.

@@ -388,8 +388,9 @@ type Lease struct {
 	of     *Reservation
 	claims []Claim // of the leases of the reservation, which have one id and are renewed together
 	taken  Instant
-	since  atomic.Int64 // see Limiter.sinceStart: before the last call was sent that took or renewed them
-	lost   error        // as the reservation told it
+	began  time.Duration // see Limiter.sinceStart: before the call was sent that took them
+	since  atomic.Int64  // see Limiter.sinceStart: before the last call was sent that took or renewed them
+	lost   error         // as the reservation told it
 }
 
 // Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
@@ -491,6 +492,7 @@ func (l *Lease) refund(ctx context.Context) error {
 // begin is called with the reservation that holds the leases; sent is before the call that took them.
 func (l *Lease) begin(r *Reservation, sent time.Duration) {
 	l.of, l.taken, l.claims = r, r.answer.At, r.one[:0] // of one limit, where the claim is
+	l.began = sent
 	l.since.Store(int64(sent))
 	for i := range r.limits() {
 		u := r.claim(i)
@@ -507,5 +509,12 @@ func (l *Lease) begin(r *Reservation, sent time.Duration) {
 	}
 }
 
-// freed wakes the callers that wait for the units.
-func (l *Lease) freed() { l.of.limiter.waiters.freed(l.claims[0].Key) }
+// freed wakes the callers that wait for the units, and tells the limits how long they were held.
+func (l *Lease) freed() {
+	l.of.limiter.waiters.freed(l.claims[0].Key)
+	for i := range l.claims {
+		l.claims[i].Limit.Held(l.age)
+	}
+}
+
+func (l *Lease) age() time.Duration { return l.of.limiter.sinceStart() - l.began }

@@ -253,8 +253,9 @@ func (s SlidingCounter) count() int64 {
 // Concurrency grants Limit units held at once. Each holder has a lease that ends when it is
 // released, or TTL after it was taken or last renewed: the units of a dead holder come back.
 type Concurrency struct {
-	Limit int64         // units, 1 to 2^52
-	TTL   time.Duration // 1 µs or more, whole microseconds
+	Limit      int64         // units, 1 to 2^52
+	TTL        time.Duration // 1 µs or more, whole microseconds
+	RetryAfter time.Duration // what refused clients are told, at most TTL; 0: the usual time held, see [Limit.Advice]
 }
 
 func (s Concurrency) compile(l *Limit) error {
@@ -262,13 +263,20 @@ func (s Concurrency) compile(l *Limit) error {
 	if err != nil {
 		return err
 	}
+	if s.RetryAfter < 0 || s.RetryAfter > s.TTL || s.RetryAfter%time.Microsecond != 0 {
+		return invalid("retry_after", s.RetryAfter, "whole microseconds up to the ttl, "+duration(s.TTL))
+	}
 	l.algorithm, l.capacity, l.period = AlgorithmConcurrency, s.Limit, ttl
 	return count("limit", s.Limit, 1)
 }
 
-// String is "concurrency COUNT ttl DURATION".
+// String is "concurrency COUNT ttl DURATION", and "retry_after DURATION" if it is set.
 func (s Concurrency) String() string {
-	return "concurrency " + strconv.FormatInt(s.Limit, 10) + " ttl " + duration(s.TTL)
+	text := "concurrency " + strconv.FormatInt(s.Limit, 10) + " ttl " + duration(s.TTL)
+	if s.RetryAfter != 0 {
+		text += " retry_after " + duration(s.RetryAfter)
+	}
+	return text
 }
 
 // CalendarUnit is the period of a [Calendar].

@@ -64,7 +64,8 @@ type Gate struct {
 	store, local weir.Store
 	set          atomic.Pointer[rules.Set]
 	now          func() time.Time
-	start        time.Time // of the clock of latencies
+	start        time.Time    // of the clock of latencies
+	ahead        atomic.Int64 // ns by which the store's clock is ahead of the time since start; 0: not known
 	list         banList
 	register     Register // nil: Bans lists those of this process alone
 	tallies      atomic.Pointer[map[*rules.Rule]*tally]

@@ -38,7 +38,8 @@ func (o *Override) in(spec weir.Spec) weir.Spec {
 	case weir.SlidingCounter:
 		return weir.SlidingCounter{Limit: n, Window: window, Slices: s.Slices}
 	case weir.Concurrency:
-		return weir.Concurrency{Limit: n, TTL: s.TTL}
+		s.Limit = n
+		return s
 	case weir.FixedWindow:
 		return weir.FixedWindow{Limit: n, Window: window, Anchor: s.Anchor}
 	}

@@ -123,11 +123,34 @@ func (g *Gate) Release(ctx context.Context, receipt Receipt) error {
 	var failed []error
 	for i := range receipt {
 		if c := &receipt[i]; c.Claim.Lease != "" {
-			failed = append(failed, g.by(c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil))
+			err := g.by(c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil)
+			if err == nil {
+				g.held(c)
+			}
+			failed = append(failed, err)
 		}
 	}
 	return errors.Join(failed...)
 }
+
+// held tells the limit of a released lease how long it was held.
+func (g *Gate) held(c *Charged) {
+	ahead := g.ahead.Load()
+	if c.Local || c.Taken <= 0 || ahead == 0 {
+		return
+	}
+	c.Claim.Limit.Held(func() time.Duration { return time.Since(g.start) + time.Duration(ahead-nanoseconds(c.Taken)) })
+}
+
+// sees notes the store's clock by a decision on a lease, for held: each time that a lease was refused, since only then
+// is it of use.
+func (g *Gate) sees(at weir.Instant, refused bool) {
+	if at > 0 && (refused || g.ahead.Load() == 0) {
+		g.ahead.Store(nanoseconds(at) - int64(time.Since(g.start)))
+	}
+}
+
+func nanoseconds(at weir.Instant) int64 { return int64(at) * int64(time.Microsecond) }
 
 // Hold returns the receipt without the leases of rules with hold_until: done, for Release: these leases end with their
 // time-to-live. It is for a request whose end was not seen, so that its work may go on.

@@ -168,6 +168,20 @@ func (v *Verdict) Worst() (check Check, ok bool) {
 	return v.At(v.worst), true
 }
 
+// RetryAfter is the wait to send to the client: the longest [weir.Limit.Advice] of the limits that refuse, or a longer
+// ban that this request caused. The RetryAfter of Worst is exact, or an upper bound.
+func (v *Verdict) RetryAfter() (wait time.Duration) {
+	for i := range v.enforced {
+		if a := &v.about[i]; a.by != nil && !a.aside && (!a.ban || v.bans(i)) {
+			wait = max(wait, v.claims[i].Limit.Advice(v.decisions[i].RetryAfter))
+		}
+	}
+	for i := range v.banned {
+		wait = max(wait, v.banned[i].Length)
+	}
+	return wait
+}
+
 // A Skip is a rule that matched and was not decided.
 type Skip struct {
 	Rule *rules.Rule
@@ -455,6 +469,9 @@ func (v *Verdict) resolve(times int64) {
 		refused = v.decisions[v.worst].RetryAfter != 0
 	}
 	v.refuse(refused)
+	if v.lease != "" && v.about[v.worst].by == v.gate.store {
+		v.gate.sees(v.decisions[v.worst].At, refused)
+	}
 	if refused && v.holds(v.Rule) {
 		v.Reason = Banned
 	}

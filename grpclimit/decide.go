@@ -58,7 +58,7 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	}
 	if !a.event.Answer.Allowed {
 		a.event.Outcome = httplimit.Refused
-		a.exceed("")
+		a.exceed(a.event.Answer.Limit.Advice(a.event.Answer.RetryAfter), "")
 	}
 }
 
@@ -149,7 +149,7 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 		a.refuse(codes.PermissionDenied, "this call is not allowed")
 	case v.Outcome == gate.Refused:
 		own, _, _ := wording.OwnOf(v, request)
-		a.exceed(own)
+		a.exceed(v.RetryAfter(), own)
 	default:
 		a.followUp = d.followUp(call, v)
 	}

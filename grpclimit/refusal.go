@@ -57,10 +57,11 @@ func pushback(ctx context.Context, wait time.Duration) string {
 	return integer(int64((wait + time.Millisecond - 1) / time.Millisecond))
 }
 
-// exceed refuses a call whose limits are exceeded. own is the message of the rule, if it has one.
-func (a *admission) exceed(own string) {
-	wait, label := a.event.Answer.RetryAfter, ""
-	text := "the cost of the call is more than the limit can ever grant: ask for less"
+// exceed refuses a call whose limits are exceeded, and tells the client to wait. own is the message of the rule, if it
+// has one.
+func (a *admission) exceed(wait time.Duration, own string) {
+	a.wait = wait
+	label, text := "", "the cost of the call is more than the limit can ever grant: ask for less"
 	var details []protoadapt.MessageV1
 	if wait != weir.Never {
 		text = "too many requests: retry after " + retryAfter(wait) + "s"

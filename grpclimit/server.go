@@ -66,6 +66,7 @@ type admission struct {
 	event    httplimit.Event
 	checks   []check
 	status   *status.Status // of a call that may not go on; else nil
+	wait     time.Duration  // that the client is told, if limits refuse
 	followUp *followUp      // may be nil
 }
 
@@ -172,10 +173,9 @@ func (a *admission) refusal(ctx context.Context) metadata.MD {
 	if fields == nil {
 		fields = make(metadata.MD)
 	}
-	wait := a.event.Answer.RetryAfter
-	if wait != weir.Never {
-		fields.Set(fieldRetry, retryAfter(wait))
+	if a.wait != weir.Never {
+		fields.Set(fieldRetry, retryAfter(a.wait))
 	}
-	fields.Set(fieldPushback, pushback(ctx, wait))
+	fields.Set(fieldPushback, pushback(ctx, a.wait))
 	return fields
 }

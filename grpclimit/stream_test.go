@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
@@ -206,6 +207,29 @@ func TestLeaseIsRenewed(t *testing.T) {
 			})
 			if err != nil {
 				t.Error(err)
+			}
+		}
+	})
+}
+
+// A call that a concurrency limit refuses is told the usual time for which its units are held.
+func TestRefusedCallsAreToldTheUsualTimeHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limited := range []*grpclimit.Server{
+			limits(t, limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Minute}), grpclimit.Method),
+			byRules(t, memstore.New(), "rules: [{name: a, limit: concurrency 1 ttl 1m}]"),
+		} {
+			info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
+			for _, want := range []time.Duration{6 * time.Second, 3 * time.Second} {
+				time.Sleep(time.Minute)
+				_, err := limited.Unary(t.Context(), nil, info, func(ctx context.Context, _ any) (any, error) {
+					time.Sleep(3 * time.Second)
+					return limited.Unary(ctx, nil, info, func(context.Context, any) (any, error) { return nil, nil })
+				})
+				info, ok := status.Convert(err).Details()[0].(*errdetails.RetryInfo)
+				if !ok || info.RetryDelay.AsDuration() != want || !strings.Contains(err.Error(), want.String()) {
+					t.Errorf("%v, %v; want %v", err, info, want)
+				}
 			}
 		}
 	})

@@ -46,7 +46,9 @@ func (d *byLimiter) decide(c *call) {
 		}
 		c.checks = append(c.checks, one)
 	}
-	d.conclude(c)
+	if !a.Allowed {
+		c.exceed(d.status, a.Limit.Advice(a.RetryAfter), d.body)
+	}
 }
 
 // costOf is the cost of a request, estimated where WithCostAfter corrects it.
@@ -55,14 +57,6 @@ func (c *config) costOf(r *http.Request) int64 {
 		return 1
 	}
 	return c.cost(r)
-}
-
-// conclude takes the answer of the limits.
-func (c *config) conclude(decided *call) {
-	if !decided.event.Answer.Allowed {
-		decided.event.Outcome = Refused
-		decided.exceed(c.status, c.body)
-	}
 }
 
 // fail handles a request that limits could not decide: it is refused, or passes.
@@ -175,7 +169,9 @@ func (d *byParts) decide(c *call) {
 		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
 		c.followUp.measured = d.after != nil
 	}
-	d.conclude(c)
+	if !c.event.Answer.Allowed {
+		c.exceed(d.status, v.RetryAfter(), d.body)
+	}
 }
 
 func (d *byParts) claims(c *call) error {

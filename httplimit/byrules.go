@@ -86,7 +86,7 @@ func (d *byRules) decide(c *call) {
 		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
 	case v.Outcome == gate.Refused:
 		c.take(fieldsOf)
-		c.exceed(v.Rule.Response().Status, bodyOf(v.Rule))
+		c.exceed(v.Rule.Response().Status, v.RetryAfter(), bodyOf(v.Rule))
 		c.refusal.Rule, c.refusal.Label, c.refusal.say = v.Rule.Name(), v.Rule.Label(), wording.Of(v, &c.view)
 	default:
 		c.take(fieldsOf)

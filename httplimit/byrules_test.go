@@ -475,6 +475,48 @@ func TestByRulesLeakyQueue(t *testing.T) {
 	})
 }
 
+// A client that a concurrency limit refuses is told the usual time for which its units are held, not the time-to-live.
+func TestRefusedClientsAreToldTheUsualTimeHeld(t *testing.T) {
+	for _, tt := range []struct{ way, limits, first, second string }{
+		{"New", "concurrency 1 ttl 1m", "6", "2"},
+		{"Together", "concurrency 1 ttl 1m", "6", "2"},
+		{"ByRules", "concurrency 1 ttl 1m", "6", "2"},
+		{"ByRules", "concurrency 1 ttl 1m retry_after 9s", "9", "9"},
+		{"ByRules", "[concurrency 1 ttl 1m, 1/5s]", "6", "5"},
+		{"ByRules", "concurrency 1 ttl 1s", "1", "1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limit := weir.MustLimit("jobs", weir.Concurrency{Limit: 1, TTL: time.Minute})
+			store := memstore.New()
+			var m middleware
+			switch tt.way {
+			case "New":
+				one, _ := weir.NewLimiter(store, limit)
+				m = perAddress(t, one)
+			case "Together":
+				m = together(t, store, []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit}}})
+			default:
+				m = byRules(t, store, "  - {name: jobs, limit: "+tt.limits+"}")
+			}
+			handler := m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(2 * time.Second) }))
+			for i, want := range []string{tt.first, tt.second} {
+				time.Sleep(time.Minute)
+				var done sync.WaitGroup
+				done.Go(func() { ask(handler, "GET", "/") })
+				synctest.Wait()
+				refused := ask(handler, "GET", "/").Result()
+				wait, limits := refused.Header.Get("Retry-After"), refused.Header.Get("RateLimit")
+				body, _ := io.ReadAll(refused.Body)
+				if wait != want || !strings.Contains(limits, `"jobs";r=0;t=`) || strings.Contains(limits, "t=60") ||
+					!strings.Contains(string(body), "in "+want+" s") {
+					t.Errorf("%s, %s, refusal %d: Retry-After %s, want %s; RateLimit %s; %s", tt.way, tt.limits, i, wait, want, limits, body)
+				}
+				done.Wait()
+			}
+		})
+	}
+}
+
 // With either middleware, requests longer than the time-to-live stay counted, and are released at
 // their end, also after a panic.
 func TestLongRequestsKeepTheirLeases(t *testing.T) {
@@ -643,7 +685,7 @@ func TestBanIsReportedInTheRefusal(t *testing.T) {
 	handler := byRules(t, memstore.New(), `  - {name: login, limit: fixed_window 1/1m, ban: {after: 1 refusal within 1m, for: 10m}}`)(http.NotFoundHandler())
 	for i, want := range []string{
 		`404  "login";q=1;w=60 "login";r=0;t=60`,
-		`429 60 "login";q=1;w=60 "login";r=0;t=60`,
+		`429 600 "login";q=1;w=60 "login";r=0;t=60`, // the refusal that causes the ban
 		`429 600 "login";q=1;w=60 "login";r=0;t=60, "login.ban";r=0;t=600`,
 	} {
 		w := ask(handler, "GET", "/")

@@ -126,7 +126,7 @@ func describeWorst(h http.Header, c *check) {
 	d := c.decision
 	add(h, fieldXLimit, integer(c.limit.Most()))
 	add(h, fieldXLeft, integer(d.Remaining))
-	add(h, fieldXReset, integer(ratefields.Reset(d, c.fields == UnixTime)))
+	add(h, fieldXReset, integer(ratefields.Reset(c.limit, d, c.fields == UnixTime)))
 }
 
 func add(h http.Header, name, value string) { h[name] = append(h[name], value) }

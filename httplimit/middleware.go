@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -169,9 +170,9 @@ func (c *call) refuse(status int, say wording.Text, body Body) {
 	c.refusal, c.body = &Refusal{Status: status, say: say}, body
 }
 
-// exceed refuses a request whose limits are exceeded.
-func (c *call) exceed(status int, body Body) {
-	wait := c.event.Answer.RetryAfter
+// exceed refuses a request whose limits are exceeded, and tells the client to wait.
+func (c *call) exceed(status int, wait time.Duration, body Body) {
+	c.event.Outcome = Refused
 	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: wording.Exceeded(wait)}
 	if wait != weir.Never {
 		r.RetryAfter = max(1, ratefields.Seconds(wait)) // 0 would mean "retry at once"

@@ -57,7 +57,7 @@ func Describe(checks []Check, granted bool) map[string]string {
 		integer := func(n int64) string { return strconv.FormatInt(n, 10) }
 		fields["x-ratelimit-limit"] = integer(worst.Limit.Most())
 		fields["x-ratelimit-remaining"] = integer(worst.Decision.Remaining)
-		fields["x-ratelimit-reset"] = integer(Reset(worst.Decision, worst.Style == UnixTime))
+		fields["x-ratelimit-reset"] = integer(Reset(worst.Limit, worst.Decision, worst.Style == UnixTime))
 	}
 	return fields
 }

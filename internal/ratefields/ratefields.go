@@ -52,7 +52,7 @@ func AppendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed boo
 	case d.RetryAfter == weir.Never:
 		return buffer
 	case d.RetryAfter > 0:
-		return parameter(buffer, "t", Seconds(d.RetryAfter))
+		return parameter(buffer, "t", Seconds(limit.Advice(d.RetryAfter)))
 	case allowed:
 		return parameter(buffer, "t", Seconds(d.ResetAfter))
 	}
@@ -115,8 +115,8 @@ func parameter(buffer []byte, key string, n int64) []byte {
 
 // Reset is the value of X-RateLimit-Reset: seconds until the limit grants again, or, if it grants now, until it is
 // fully restored; with unix the seconds since 1970 at that time, by the store's clock.
-func Reset(d *weir.Decision, unix bool) int64 {
-	wait := d.RetryAfter
+func Reset(limit *weir.Limit, d *weir.Decision, unix bool) int64 {
+	wait := limit.Advice(d.RetryAfter)
 	if wait == 0 || wait == weir.Never {
 		wait = d.ResetAfter
 	}

@@ -37,7 +37,7 @@ func Own(v *gate.Verdict, r *rules.Request, accept []string) (text, language str
 	if v.Outcome != gate.Refused || !decided || worst.Rule == nil || worst.Decision.RetryAfter == weir.Never {
 		return "", "", false
 	}
-	values := rules.MessageValues{Limit: limitOf(v, &worst), RetryAfter: worst.Decision.RetryAfter, Service: r.Service,
+	values := rules.MessageValues{Limit: limitOf(v, &worst), RetryAfter: v.RetryAfter(), Service: r.Service,
 		Route: r.Route}
 	return worst.Rule.Message(&values, accept)
 }
@@ -59,8 +59,8 @@ func refused(v *gate.Verdict, r *rules.Request, accept []string) (text, language
 		return text, language
 	}
 	wait := weir.Never
-	if worst, ok := v.Worst(); ok {
-		wait = worst.Decision.RetryAfter
+	if _, ok := v.Worst(); ok {
+		wait = v.RetryAfter()
 	}
 	return Exceeded(wait)(accept)
 }

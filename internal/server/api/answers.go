@@ -25,7 +25,7 @@ type answer struct {
 	Rule         string      `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
 	Name         string      `json:"name,omitzero" doc:"The name of the deciding limit."`
 	Limit        string      `json:"limit,omitzero" doc:"The deciding limit."`
-	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"retry_after_us in seconds, rounded up."`
+	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"How many seconds to wait; -1: never."`
 	Message      string      `json:"message,omitzero" doc:"Of a refusal: the rule's message, if it has one."`
 	Language     string      `json:"language,omitzero" doc:"Of the message, such as zh, if the rule states it."`
 	RequestID    string      `json:"request_id,omitzero" doc:"Of a request that does not pass, in the audit log."`

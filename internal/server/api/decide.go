@@ -152,8 +152,8 @@ func (c *call) answer(e *extras) {
 		c.status = http.StatusServiceUnavailable
 	case gate.Refused, gate.Denied:
 		c.status = c.deny
-		if worst, ok := v.Worst(); ok && c.deny != http.StatusOK && waits(worst.Decision.RetryAfter) {
-			c.retry = strconv.FormatInt(seconds(worst.Decision.RetryAfter), 10)
+		if wait := v.RetryAfter(); c.deny != http.StatusOK && waits(wait) {
+			c.retry = strconv.FormatInt(seconds(wait), 10)
 		}
 	}
 	c.appendAnswer(e)
@@ -175,7 +175,7 @@ func (c *call) appendAnswer(e *extras) {
 	}
 	if worst, decided := v.Worst(); decided {
 		b = c.api.limits.append(append(b, ','), worst.Claim.Limit)
-		b = appendNumber(b, `,"retry_after":`, seconds(worst.Decision.RetryAfter))
+		b = appendNumber(b, `,"retry_after":`, seconds(v.RetryAfter()))
 		b = appendState(b, worst.Decision)
 		b = appendNumber(b, `,"delay_us":`, micros(v.Delay))
 	}

@@ -152,6 +152,27 @@ func TestSettleKeepsFixedClaims(t *testing.T) {
 	}
 }
 
+// A release by a token counts for the usual time held, which refused callers are told.
+func TestRefusedCallersAreToldTheUsualTimeHeld(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1_790_000_000_000_000)
+	s := serve(t, handler(t, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) })), tokenRules))
+	const acquire, chat = "/v1/acquire?deny_status=429", `{"request":{"path":"/chat","user":"u"}}`
+	first := s.post(acquire, chat)
+	s.post(acquire, chat).has(t, 200, "allowed", true)
+	s.post(acquire, chat).has(t, 429, "retry_after", 6, "retry_after_us", 60_000_000)
+	now.Add(20_000_000)
+	s.post(acquire, chat).has(t, 429, "retry_after", 6, "retry_after_us", 40_000_000)
+	s.post("/v1/release", tokenOf(first.at("lease.token"))).has(t, 200)
+	s.post(acquire, chat).has(t, 200, "allowed", true)
+	refused := s.post(acquire, chat)
+	refused.has(t, 429, "retry_after_us", 40_000_000)
+	// The time between the release and the refusal before it is the machine's.
+	if wait := refused.at("retry_after").(float64); wait < 20 || refused.header.Get("Retry-After") != fmt.Sprint(wait) {
+		t.Errorf("retry_after is %v, Retry-After %s; want 20 or more", wait, refused.header.Get("Retry-After"))
+	}
+}
+
 func TestLeases(t *testing.T) {
 	for _, path := range []string{"/v1/acquire", "/v1/decide"} {
 		t.Run(path, func(t *testing.T) {

@@ -46,7 +46,7 @@ type charged struct {
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
-	Rule  string `json:"u,omitzero"` // with count_if
+	Rule  string `json:"u,omitzero"` // with count_if, or a lease
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
@@ -55,7 +55,7 @@ func (t *token) with(c *gate.Charged) {
 		return
 	}
 	claim, rule := &c.Claim, ""
-	if c.Rule != nil && c.Rule.HasCountIf() {
+	if c.Rule != nil && (c.Rule.HasCountIf() || claim.Lease != "") {
 		rule = c.Rule.Name()
 	}
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
@@ -108,9 +108,13 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits {
 			return nil, nil, wrong()
 		}
+		rule := a.rule(c.Rule)
+		if c.Lease != "" {
+			limit = inRule(rule, limit)
+		}
 		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease,
 			Delay: time.Duration(c.Delay) * time.Microsecond}
-		receipt[i] = gate.Charged{Rule: a.rule(c.Rule), Claim: claim, Taken: weir.Instant(c.Taken),
+		receipt[i] = gate.Charged{Rule: rule, Claim: claim, Taken: weir.Instant(c.Taken),
 			Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)
 		if c.Lease == "" {
@@ -123,7 +127,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	return &t, receipt, nil
 }
 
-// rule is the rule in force with this name; nil if there is none. Only charges of rules with count_if have a name.
+// rule is the rule in force with this name; nil if there is none. Only charges of rules with count_if, and
+// leases, have a name.
 func (a *api) rule(name string) *rules.Rule {
 	if name == "" {
 		return nil
@@ -134,6 +139,18 @@ func (a *api) rule(name string) *rules.Rule {
 		}
 	}
 	return nil
+}
+
+// inRule is the rule's limit with the numbers of a limit, if it has one: that limit knows how long its units are held.
+func inRule(rule *rules.Rule, limit *weir.Limit) *weir.Limit {
+	if rule != nil {
+		for _, own := range rule.Limits() {
+			if own.SameState(limit) && own.Spec() == limit.Spec() {
+				return own
+			}
+		}
+	}
+	return limit
 }
 
 // guard is the lease of a reservation. Releasing it settles the reservation.

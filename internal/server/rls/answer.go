@@ -110,7 +110,7 @@ func (k *known) status(p *part, s *descriptorStatus) *ratelimit.RateLimitRespons
 	s.LimitRemaining = uint32(min(remaining, math.MaxUint32))
 	wait := check.Decision.ResetAfter
 	if s.Code == codeOver && check.Decision.RetryAfter != weir.Never {
-		wait = check.Decision.RetryAfter
+		wait = v.RetryAfter()
 	}
 	s.reset.Seconds = ratefields.Seconds(wait) // Envoy rounds down
 	s.DurationUntilReset = &s.reset
@@ -236,7 +236,7 @@ func (c *call) headers(to *response, known *known) {
 	for i := range c.questions {
 		v := &c.parts[i].verdict
 		if worst, ok := v.Worst(); ok && over(v) && worst.Decision.RetryAfter != weir.Never {
-			wait = max(wait, worst.Decision.RetryAfter)
+			wait = max(wait, v.RetryAfter())
 		}
 		for j := range v.Len() {
 			if check := v.At(j); check.Decided && !check.Shadow && !check.Aside {
@@ -327,7 +327,7 @@ func (c *call) addWorst(r *ratelimit.RateLimitResponse) {
 		d, unix := worst.Decision, fields(worst.Rule) == "unix_time"
 		add(r, "x-ratelimit-limit", strconv.FormatInt(worst.Claim.Limit.Most(), 10))
 		add(r, "x-ratelimit-remaining", strconv.FormatInt(d.Remaining, 10))
-		add(r, "x-ratelimit-reset", strconv.FormatInt(ratefields.Reset(d, unix), 10))
+		add(r, "x-ratelimit-reset", strconv.FormatInt(ratefields.Reset(worst.Claim.Limit, d, unix), 10))
 	}
 }
 
@@ -354,9 +354,9 @@ func (p *part) body(r *ratelimit.RateLimitResponse) {
 	if v.Rule != nil {
 		refusal.Rule, refusal.Label = v.Rule.Name(), v.Rule.Label()
 	}
-	if worst, ok := v.Worst(); ok && refusal.Exceeded {
+	if _, ok := v.Worst(); ok && refusal.Exceeded {
 		refusal.RetryAfter = -1
-		if wait := worst.Decision.RetryAfter; wait != weir.Never {
+		if wait := v.RetryAfter(); wait != weir.Never {
 			refusal.RetryAfter = ratefields.Seconds(wait)
 		}
 		refusal.Message, refusal.Language = wording.Of(v, &p.request)(nil) // Envoy sends no Accept-Language

@@ -192,7 +192,7 @@ var answers = map[string][]step{
 		one("OK, OK  0 of 0 t=0", of("shadow", "x")), one("OK, OK  0 of 0 t=0", of("shadow", "x")),
 	},
 	"a ban": {
-		one("OK, OK banning 0 of 1 t=3600", of("banning", "x")), one("OVER_LIMIT, OVER_LIMIT banning 0 of 1 t=3600", of("banning", "x")),
+		one("OK, OK banning 0 of 1 t=3600", of("banning", "x")), one("OVER_LIMIT, OVER_LIMIT banning 0 of 1 t=7200", of("banning", "x")),
 		one("OVER_LIMIT, OVER_LIMIT banning 0 of 1 t=7200", of("banning", "x")),
 	},
 }

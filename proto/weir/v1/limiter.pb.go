@@ -1136,9 +1136,9 @@ type Decision struct {
 	Limit string `protobuf:"bytes,8,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Units left.
 	Remaining int64 `protobuf:"varint,9,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// Time to the next such grant in seconds, rounded up; -1: never.
+	// How many seconds to wait before the next such request, rounded up; -1: never.
 	RetryAfter int64 `protobuf:"varint,10,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// The same, exactly; -1: never.
+	// Time to the next such grant, exactly, or of a concurrency limit at most; -1: never.
 	RetryAfterUs int64 `protobuf:"varint,11,opt,name=retry_after_us,json=retryAfterUs,proto3" json:"retry_after_us,omitempty"`
 	// Time until the limit is as if never used.
 	ResetAfterUs int64 `protobuf:"varint,12,opt,name=reset_after_us,json=resetAfterUs,proto3" json:"reset_after_us,omitempty"`
