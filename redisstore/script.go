@@ -36,6 +36,7 @@ type twin struct {
 	// steps are read, cap, fit, must, back, capped, drop, keep, settle, charge, cancel, refund, restore and after (see
 	// assemble), batch and shared.
 	steps map[string]string
+	names int // see count
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -132,9 +133,10 @@ func (s *scripts) get(o op, kinds []*kind, behind bool) *redisconn.Script {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := s.text(o, kinds, behind)
-	script = redisconn.ScriptOf(text)
-	s.made[string(id)] = script
+	if script = s.made[string(id)]; script == nil { // or another caller has made it meanwhile
+		script = redisconn.ScriptOf(s.text(o, kinds, behind))
+		s.made[string(id)] = script
+	}
 	return script
 }
 
@@ -226,16 +228,23 @@ func (s *scripts) args(kinds []*kind) (n int) {
 // names is how many names claims of the kinds have.
 func (s *scripts) names(kinds []*kind) (n int) {
 	for _, k := range kinds {
-		t := s.twins[k.twin]
+		n += s.twins[k.twin].count()
+	}
+	return n
+}
+
+// count returns how many names a claim has, and keeps it.
+func (t *twin) count() int {
+	if t.names == 0 {
 		seen := make(map[string]bool)
 		for _, step := range t.steps {
 			for _, name := range own.FindAllString(step, -1) {
 				seen[name] = true
 			}
 		}
-		n += len(t.args) + len(seen)
+		t.names = len(t.args) + len(seen)
 	}
-	return n
+	return t.names
 }
 
 // claimSteps are the steps of a claim: those before any write, and those that follow.
