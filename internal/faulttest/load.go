@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,20 +20,30 @@ const (
 	// of a busy machine would act as a fault of its own.
 	burst = 50 * time.Millisecond
 
+	// most is the number of budgets in which as many decisions begin as may be under way. A decision takes three at
+	// most, so a machine does not keep up where there are more.
+	most = 4
+
+	// leastRate is where a load is not eased further.
+	leastRate = 20
+
 	// patience is the number of budgets after which an answer is late. A decision over slots of a Cluster may
 	// take three budgets: one to decide, two to refund. The rest allows for a machine short of processors; a
 	// hanging call hangs for seconds.
 	patience = 20
 )
 
-// A Load begins decisions at a steady rate, whether answers come or not: each has its own goroutine, so a
-// hanging store has the effect that it has on a server. All of its keys begin with the prefix.
+// A Load begins decisions at a steady rate, whether answers come or not, unless the machine does not keep up: each has
+// its own goroutine, so a hanging store has the effect that it has on a server. All of its keys begin with the prefix.
 type Load struct {
 	store    weir.Store
 	budget   time.Duration
 	traffic  *traffic
 	accounts *accounts
 	slots    *slots
+	rate     atomic.Int64 // decisions a second
+	open     atomic.Int64 // decisions under way
+	begun    int          // only in pace
 
 	stop    chan struct{}
 	stopped sync.Once
@@ -45,40 +56,48 @@ func Start(store weir.Store, prefix string, rate int, budget time.Duration) *Loa
 	b := newAccounts()
 	l := &Load{store: store, budget: budget, traffic: newTraffic(prefix, b), accounts: b, stop: make(chan struct{})}
 	l.slots = newSlots(store, prefix)
-	l.answers.Go(func() { l.pace(rate) })
+	l.rate.Store(int64(rate))
+	l.answers.Go(l.pace)
 	return l
 }
 
-func (l *Load) pace(rate int) {
+func (l *Load) pace() {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	last, owed := time.Now(), 0.0
-	for ticks := 0; ; ticks++ {
+	for {
 		select {
 		case <-l.stop:
 			return
 		case <-ticker.C:
 		}
 		now := time.Now()
-		owed += min(now.Sub(last), burst).Seconds() * float64(rate)
+		rate := float64(l.rate.Load())
+		owed += min(now.Sub(last), burst).Seconds() * rate
 		last = now
-		if due := int(owed); due > 0 {
-			owed -= float64(due)
-			l.begin(due)
-		}
-		if ticks%slotEvery == 0 {
-			l.answers.Go(func() { l.slots.hold(l.budget) })
+		due := int(owed)
+		owed -= float64(due)
+		if room := int(most*l.budget.Seconds()*rate) - int(l.open.Load()); min(due, room) > 0 {
+			l.begin(min(due, room))
 		}
 	}
 }
+
+// ease halves the rate.
+func (l *Load) ease() { l.rate.Store(max(l.rate.Load()/2, leastRate)) }
 
 // begin begins n decisions, and a control beside them.
 func (l *Load) begin(n int) {
 	open := new(atomic.Int64)
 	open.Store(int64(n))
+	l.open.Add(int64(n))
 	for range n {
 		ask := l.traffic.next()
+		if l.begun++; l.begun%slotEvery == 0 {
+			l.answers.Go(func() { l.slots.hold(l.budget) })
+		}
 		l.answers.Go(func() {
+			defer l.open.Add(-1)
 			defer open.Add(-1)
 			l.ask(ask)
 		})
@@ -88,13 +107,14 @@ func (l *Load) begin(n int) {
 
 // control sleeps for as long as an answer may take and counts the open answers as late. A busy machine delays
 // it like the answers. It sleeps in pieces, because one pause of the whole process would end a long sleep and
-// the wait for an answer alike.
+// the wait for an answer alike, and lets all go first that can: who was woken up by the clock goes before them.
 func (l *Load) control(open *atomic.Int64) {
 	for range 4 * patience {
 		if open.Load() == 0 {
 			return
 		}
 		time.Sleep(l.budget / 4)
+		runtime.Gosched()
 	}
 	l.late.Add(open.Load())
 }
@@ -117,8 +137,7 @@ func (l *Load) Spent() bool { return l.accounts.spent() }
 // Degraded is the number of answers so far that were errors.
 func (l *Load) Degraded() int64 { return l.accounts.degraded() }
 
-// End stops the load and waits for calls under way. It reports whether all ended within ten seconds. It may be
-// called again.
+// End stops the load and waits for calls under way. It reports whether they ended. It may be called again.
 func (l *Load) End() bool {
 	l.stopped.Do(func() { close(l.stop) })
 	done := make(chan struct{})
@@ -129,7 +148,7 @@ func (l *Load) End() bool {
 	select {
 	case <-done:
 		return true
-	case <-time.After(10 * time.Second):
+	case <-time.After(await):
 		return false
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	manySlots = 10
-	slotEvery = 8 // ticks of the load for each holder
+	slotEvery = 16 // decisions of the load for each holder
 )
 
 // slots are units of a concurrency limit, for callers that hold one for a moment. Some leave before the answer. The

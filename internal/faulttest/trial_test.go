@@ -5,6 +5,7 @@ package faulttest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -96,11 +97,15 @@ func tryLabelled(t *testing.T, s stack, url, exact string, f faulttest.Trial) fa
 // node of a Cluster has up to five.
 const connections = 6 * 5
 
-func open(t *testing.T, url string, options ...redisstore.Option) *redisstore.Store {
+// open opens a store, of which a busy machine may be too slow to answer within the store's timeout.
+func open(t *testing.T, url string, options ...redisstore.Option) (store *redisstore.Store) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	store, err := redisstore.Open(ctx, url, append([]redisstore.Option{redisstore.WithWarn(nil)}, options...)...)
+	options = append([]redisstore.Option{redisstore.WithWarn(nil)}, options...)
+	var err error
+	redistest.Await(t, "a store", func() bool {
+		store, err = redisstore.Open(t.Context(), url, options...)
+		return !errors.Is(err, weir.ErrUnavailable)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
