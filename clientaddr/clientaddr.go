@@ -69,10 +69,10 @@ const (
 	xRealIP       = "X-Real-Ip"
 	cfConnecting  = "Cf-Connecting-Ip"
 
-	// MaxHops is the largest number of elements of the header that are read, from the right.
-	MaxHops = 32
+	// maxHops is the largest number of elements of the header that are read, from the right.
+	maxHops = 32
 
-	// maxElement is the longest element that is read, in bytes. With MaxHops it bounds the
+	// maxElement is the longest element that is read, in bytes. With maxHops it bounds the
 	// work for a header of any length.
 	maxElement = 512
 )
@@ -242,7 +242,7 @@ func (e *Extractor) walk(at netip.Addr, lines []string) netip.Addr {
 		for rest, more := lines[i], true; more; {
 			var hop netip.Addr
 			hop, rest, more = e.last(rest)
-			if hops++; hops > MaxHops || !hop.IsValid() {
+			if hops++; hops > maxHops || !hop.IsValid() {
 				return at
 			}
 			if at = hop; !e.trusts(at) {

@@ -27,22 +27,16 @@ type byLimiter struct {
 
 func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	key, err := l.missing.Choose(l.key(ctx, call))
-	switch {
-	case err != nil:
-		a.event = httplimit.Event{Outcome: httplimit.Denied, Err: err}
-		a.refuse(codes.PermissionDenied, "this call lacks the key that its limit requires")
-		return
-	case key == "":
+	if err == nil && key == "" {
 		a.event.Outcome = httplimit.Skipped
 		return
 	}
-	cost := int64(1)
-	if l.cost != nil {
-		cost = l.cost(ctx, call)
-	}
-	if l.holds || l.after != nil {
+	cost := l.costOf(ctx, call)
+	switch {
+	case err != nil:
+	case l.holds || l.after != nil:
 		err = l.reserve(ctx, key, cost, a)
-	} else {
+	default:
 		a.event.Answer, err = l.limiter.AllowN(ctx, key, cost)
 	}
 	if err != nil {
@@ -62,14 +56,27 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	}
 }
 
-// fail handles a call that the limiter could not decide: it is refused, or passes.
-func (l *byLimiter) fail(ctx context.Context, a *admission, err error) {
+// costOf is the cost of a call, estimated where WithCostAfter corrects it.
+func (c *config) costOf(ctx context.Context, call *Call) int64 {
+	if c.cost == nil {
+		return 1
+	}
+	return c.cost(ctx, call)
+}
+
+// fail handles a call that limits could not decide: it is refused, or passes.
+func (c *config) fail(ctx context.Context, a *admission, err error) {
+	if errors.Is(err, httplimit.ErrMissing) {
+		a.event = httplimit.Event{Outcome: httplimit.Denied, Err: err}
+		a.refuse(codes.PermissionDenied, "this call lacks the key that its limit requires")
+		return
+	}
 	a.event = httplimit.Event{Outcome: httplimit.Failed, Err: err}
 	var input *weir.InputError
 	switch {
 	case errors.As(err, &input):
 		a.refuse(codes.Internal, "the rate limit could not be checked")
-	case l.failure == httplimit.FailClosed || ctx.Err() != nil: // canceling must not evade the limit
+	case c.failure == httplimit.FailClosed || ctx.Err() != nil: // canceling must not evade the limit
 		a.undecided(ctx)
 	}
 }
@@ -115,6 +122,48 @@ func (l *byLimiter) settle(
 	}
 }
 
+// byCall decides by the claims of each call, by a gate without rules that receives them.
+type byCall struct {
+	*config
+	gate   *gate.Gate
+	claims func(context.Context, *Call) ([]weir.Claim, error)
+}
+
+func (d *byCall) decide(ctx context.Context, call *Call, a *admission) {
+	v := new(gate.Verdict)
+	claims, err := d.claims(ctx, call)
+	if err == nil {
+		claims, err = d.missing.Claims(claims, d.costOf(ctx, call))
+	}
+	switch {
+	case err == nil && len(claims) == 0:
+		a.event.Outcome = httplimit.Skipped
+		return
+	case err == nil:
+		err = d.gate.Decide(ctx, nil, gate.Ask{Times: 1, Claims: claims}, v)
+	}
+	if err == nil && v.Outcome == gate.Failed {
+		err = v.Err
+	}
+	if err != nil {
+		d.fail(ctx, a, err)
+		return
+	}
+	a.event = httplimit.EventOf(v)
+	a.take(v, func(*rules.Rule) ratefields.Style { return ratefields.Style(d.fields) })
+	if v.Outcome == gate.Refused {
+		a.exceed(v.RetryAfter(), "")
+		return
+	}
+	actual := func(_ *gate.Charged, s *served) (units int64, ok bool, err error) {
+		units, err = checked("cost after the call", d.after(s.call, s.last, s.err))
+		return units, true, err
+	}
+	if d.after != nil || v.Holds() {
+		a.followUp = newFollowUp(d.gate, v.Receipt(), d.after != nil, actual)
+	}
+}
+
 // byRules decides by the rules of a gate.
 type byRules struct {
 	*config
@@ -136,7 +185,7 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 	v := new(gate.Verdict)
 	err = d.gate.Decide(ctx, request, ask, v)
 	a.event = httplimit.EventOf(v)
-	a.take(v)
+	a.take(v, func(r *rules.Rule) ratefields.Style { return ratefields.StyleOf(r.Response().Fields) })
 	var input *weir.InputError
 	switch {
 	case errors.As(err, &input) && v.Rule != nil:
@@ -156,11 +205,11 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 }
 
 // take adds the checks of the verdict that limited the call.
-func (a *admission) take(v *gate.Verdict) {
+func (a *admission) take(v *gate.Verdict, style func(*rules.Rule) ratefields.Style) {
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && !c.Aside {
-			style := ratefields.StyleOf(c.Rule.Response().Fields)
-			a.checks = append(a.checks, check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style, Ban: c.Ban})
+			a.checks = append(a.checks,
+				check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style(c.Rule), Ban: c.Ban})
 		}
 	}
 }

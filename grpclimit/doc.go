@@ -2,7 +2,8 @@
 // shares its policies and events.
 //
 // [New] makes a [Server] of a weir.Limiter and a [Key], a function that returns the key of a call. [ByRules] makes it
-// of a gate, which has the rules of a file. The methods of a Server are interceptors:
+// of a gate, which has the rules of a file, and [ByCall] of a function that returns the limits and keys of a call. The
+// methods of a Server are interceptors:
 //
 //	limits, err := grpclimit.New(limiter, grpclimit.PeerAddress)
 //	...

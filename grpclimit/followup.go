@@ -126,37 +126,50 @@ func (d *byRules) followUp(call *Call, v *gate.Verdict) *followUp {
 	if !settles && !v.Holds() {
 		return nil
 	}
-	receipt := v.Receipt()
+	f := newFollowUp(d.gate, v.Receipt(), settles, func(c *gate.Charged, s *served) (units int64, ok bool, err error) {
+		if c.Rule == nil || c.Rule.Settle() == "" {
+			return 0, false, nil
+		}
+		if units, err = s.cost(c.Rule.Settle()); err != nil {
+			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+		}
+		return units, true, err
+	})
+	f.records = settles
+	return f
+}
+
+// An actualCost is the cost of a charge after the call; ok is false if it stays as it is.
+type actualCost func(c *gate.Charged, s *served) (units int64, ok bool, err error)
+
+// newFollowUp is the follow-up of what a gate has charged.
+func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actualCost) *followUp {
 	return &followUp{
-		records: settles,
 		keep: func(ctx context.Context, failed func(error)) func() {
-			return d.gate.KeepAlive(ctx, receipt, failed)
+			return g.KeepAlive(ctx, receipt, failed)
 		},
 		end: func(ctx context.Context, s *served, notify func(httplimit.Outcome, error)) {
 			if settles && s.ran {
-				if err := d.settle(ctx, receipt, s); err != nil {
+				if err := settle(ctx, g, receipt, s, actual); err != nil {
 					notify(httplimit.Unsettled, err)
 				}
 			}
-			if err := d.gate.Release(ctx, receipt); err != nil {
+			if err := g.Release(ctx, receipt); err != nil {
 				notify(httplimit.Unreleased, err)
 			}
 		},
 	}
 }
 
-// settle corrects the costs of rules that settle.
-func (d *byRules) settle(ctx context.Context, receipt gate.Receipt, s *served) error {
-	unknown := make(map[string]error) // by rule: once for several claims
-	err := d.gate.SettleEach(ctx, receipt, func(c *gate.Charged) (units int64, ok bool) {
-		if c.Rule == nil || c.Rule.Settle() == "" {
-			return 0, false
-		}
-		units, err := s.cost(c.Rule.Settle())
+// settle corrects the costs that were charged.
+func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, actual actualCost) error {
+	unknown := make(map[string]error) // by text: once for several claims
+	err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (units int64, ok bool) {
+		units, ok, err := actual(c, s)
 		if err != nil {
-			unknown[c.Rule.Name()] = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+			unknown[err.Error()] = err
 		}
-		return units, err == nil
+		return units, ok && err == nil
 	})
 	for _, cause := range unknown {
 		err = errors.Join(err, cause)

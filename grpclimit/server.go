@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/pause"
+	"github.com/weirproject/weir/rules"
 )
 
 // A Server limits the calls of a gRPC server; [New] and [ByRules] make it. It is safe for concurrent use.
@@ -36,6 +37,29 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (*Server, error) {
 		return l.Algorithm() == weir.AlgorithmConcurrency
 	})
 	return &Server{c, (&byLimiter{c, limiter, key, holds}).decide}, nil
+}
+
+// ByCall makes a Server that asks about the claims that a function returns for each call, in one call of the store:
+// limits from a database, or by method and by caller together. It is httplimit.ByRequest for gRPC.
+func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim, error), options ...Option) (
+	*Server, error,
+) {
+	if store == nil || claims == nil {
+		return nil, errors.New("grpclimit: the store or the function is nil; give both")
+	}
+	c, err := configure(options, forLimits)
+	if err != nil {
+		return nil, err
+	}
+	none, err := rules.Compile(&rules.File{})
+	if err != nil {
+		return nil, err
+	}
+	g, err := gate.New(store, none)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{c, (&byCall{c, g, claims}).decide}, nil
 }
 
 // ByRules makes a Server that decides each call by the rules of a gate. When they are replaced, the next call is

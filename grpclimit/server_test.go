@@ -82,6 +82,53 @@ func byRules(t *testing.T, store weir.Store, text string, options ...grpclimit.O
 	return s
 }
 
+// byCall limits methods to 3 calls an hour, and a caller, in the same decision, to two of them at once.
+func byCall(t *testing.T, store weir.Store, caller string, options ...grpclimit.Option) *grpclimit.Server {
+	t.Helper()
+	method := weir.MustLimit("method", weir.SlidingLog{Limit: 3, Window: time.Hour})
+	atOnce := weir.MustLimit("caller", weir.Concurrency{Limit: 2, TTL: time.Hour})
+	s, err := grpclimit.ByCall(store, func(_ context.Context, c *grpclimit.Call) ([]weir.Claim, error) {
+		if caller == "" {
+			return []weir.Claim{{Limit: atOnce}}, nil
+		}
+		return []weir.Claim{{Key: c.Method, Limit: method}, {Key: caller, Limit: atOnce, Cost: 1}}, nil
+	}, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestLimitsOfACall are decided together: what one refuses is charged to no other, leases are released, and costs that
+// are known afterwards are settled.
+func TestLimitsOfACall(t *testing.T) {
+	store := newClock().store()
+	limited := byCall(t, store, "ann")
+	var inner []string
+	s := &service{}
+	client := serve(t, limited, s)
+	depth := 0
+	s.unary = func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		if depth++; depth <= 2 { // two calls hold the caller's units, the third is refused
+			inner = append(inner, text(call(ctx, client).err))
+		}
+		return &pb.SimpleResponse{Username: "hello"}, nil
+	}
+	want(t, "the first call", text(call(t.Context(), client).err), "OK; ")
+	if len(inner) != 2 || !strings.HasPrefix(inner[0], "ResourceExhausted; ") || inner[1] != "OK; " {
+		t.Errorf("calls within calls: %q", inner)
+	}
+	r := call(t.Context(), client)
+	want(t, "the third", text(r.err), "OK; ")
+	want(t, "its fields", r.header.Get("ratelimit")[0], `"method";r=0;t=3600, "caller";r=1;t=3600`)
+	if got := text(call(t.Context(), client).err); !strings.HasPrefix(got, "ResourceExhausted; ") {
+		t.Errorf("the fourth: %s", got)
+	}
+	if _, err := grpclimit.ByCall(store, nil); err == nil {
+		t.Error("without a function there is no error")
+	}
+}
+
 // A service is the server of the tests.
 type service struct {
 	pb.UnimplementedTestServiceServer
@@ -342,6 +389,13 @@ func TestOutcomes(t *testing.T) {
 		{"a cost below 0", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), grpclimit.Method,
 			grpclimit.WithCost(func(context.Context, *grpclimit.Call) int64 { return -1 })),
 			"Internal; the rate limit could not be checked"},
+		{"claims, the store fails", byCall(t, down, "k"), "OK; "},
+		{"claims, the store fails, closed", byCall(t, down, "k", grpclimit.WithStoreErrors(httplimit.FailClosed)),
+			"Unavailable; the rate limit could not be checked: try again later"},
+		{"claims, no key, denied", byCall(t, memstore.New(), "", grpclimit.WithMissing(httplimit.Deny)),
+			"PermissionDenied; this call lacks the key that its limit requires"},
+		{"claims, none", byCall(t, down, "", grpclimit.WithMissing(httplimit.Skip),
+			grpclimit.WithStoreErrors(httplimit.FailClosed)), "OK; "},
 		{"rules, the store fails, allow", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: allow}]"), "OK; "},
 		{"rules, the store fails, local", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: local}]"), "OK; "},
 		{"rules, the store fails, deny", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: deny}]"),
@@ -614,6 +668,16 @@ func TestCostAfter(t *testing.T) {
 	}
 	receiveAll(t, client)
 	want(t, "left after a stream whose last message is 3", fmt.Sprint(left()), "5")
+	l.Reset(t.Context(), "k")
+	byClaims, err := grpclimit.ByCall(store, func(context.Context, *grpclimit.Call) ([]weir.Claim, error) {
+		return []weir.Claim{{Key: "k", Limit: l.Limits()[0], Cost: 5}}, nil
+	}, grpclimit.WithCostAfter(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiveAll(t, serve(t, byClaims, s))
+	want(t, "left after it, by claims", fmt.Sprint(left()), "7")
+	l.AllowN(t.Context(), "k", 2)
 	s.output = func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error { return nil }
 	receiveAll(t, client)
 	want(t, "left after a stream without messages", fmt.Sprint(left()), "0")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -61,8 +60,7 @@ func (c *config) costOf(r *http.Request) int64 {
 
 // fail handles a request that limits could not decide: it is refused, or passes.
 func (c *config) fail(failed *call, err error) {
-	var missing *missingError
-	if errors.As(err, &missing) {
+	if errors.Is(err, ErrMissing) {
 		failed.event = Event{Outcome: Denied, Err: err}
 		failed.refuse(http.StatusForbidden, wording.MissingKey, c.body)
 		return
@@ -120,15 +118,15 @@ func (d *byLimiter) settle(
 	}
 }
 
-// byParts decides all parts in one call of the store, by a gate without rules that receives claims.
-type byParts struct {
+// byClaims decides all claims in one call of the store, by a gate without rules that receives them.
+type byClaims struct {
 	*config
-	gate  *gate.Gate
-	parts []Part
-	own   map[*weir.Limit]bool // the limits of parts with a Cost
+	gate   *gate.Gate
+	claims func(*call) error    // adds those of a request
+	own    map[*weir.Limit]bool // the limits of parts with a Cost
 }
 
-func newByParts(c *config, store weir.Store, parts []Part) (*byParts, error) {
+func newByClaims(c *config, store weir.Store) (*byClaims, error) {
 	none, err := rules.Compile(&rules.File{})
 	if err != nil {
 		return nil, err
@@ -137,16 +135,10 @@ func newByParts(c *config, store weir.Store, parts []Part) (*byParts, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &byParts{config: c, gate: g, parts: slices.Clone(parts), own: make(map[*weir.Limit]bool)}
-	for _, part := range parts {
-		for _, limit := range part.Limits {
-			d.own[limit] = part.Cost != nil
-		}
-	}
-	return d, nil
+	return &byClaims{config: c, gate: g}, nil
 }
 
-func (d *byParts) decide(c *call) {
+func (d *byClaims) decide(c *call) {
 	err := d.claims(c)
 	if err == nil && len(c.claims) == 0 {
 		c.event.Outcome = Skipped
@@ -174,11 +166,31 @@ func (d *byParts) decide(c *call) {
 	}
 }
 
-func (d *byParts) claims(c *call) error {
-	cost := d.costOf(c.request)
-	for i := range d.parts {
-		part := &d.parts[i]
-		key, err := part.Missing.key(part.Key, c.request)
+// claimsOf adds the claims of all parts. own are the limits of those with a Cost.
+func claimsOf(c *config, parts []Part) (claims func(*call) error, own map[*weir.Limit]bool) {
+	own = make(map[*weir.Limit]bool)
+	for _, part := range parts {
+		for _, limit := range part.Limits {
+			own[limit] = part.Cost != nil
+		}
+	}
+	return func(decided *call) error { return c.claimsByParts(parts, decided) }, own
+}
+
+func (c *config) claimsBy(of func(*http.Request) ([]weir.Claim, error), decided *call) error {
+	claims, err := of(decided.request)
+	if err != nil || len(claims) == 0 {
+		return err
+	}
+	decided.claims, err = c.missing.Claims(claims, c.costOf(decided.request))
+	return err
+}
+
+func (c *config) claimsByParts(parts []Part, decided *call) error {
+	cost := c.costOf(decided.request)
+	for i := range parts {
+		part := &parts[i]
+		key, err := part.Missing.key(part.Key, decided.request)
 		if err != nil {
 			return err
 		}
@@ -187,10 +199,10 @@ func (d *byParts) claims(c *call) error {
 		}
 		units := cost
 		if part.Cost != nil {
-			units = part.Cost(c.request)
+			units = part.Cost(decided.request)
 		}
 		for _, limit := range part.Limits {
-			c.claims = append(c.claims, weir.Claim{Key: key, Limit: limit, Cost: units})
+			decided.claims = append(decided.claims, weir.Claim{Key: key, Limit: limit, Cost: units})
 		}
 	}
 	return nil
@@ -217,7 +229,7 @@ func answerOf(v *gate.Verdict) (a weir.Answer) {
 }
 
 // actual is the actual cost of a claim.
-func (d *byParts) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
+func (d *byClaims) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if d.after == nil || d.own[c.Claim.Limit] {
 		return 0, false, nil
 	}

@@ -2,7 +2,8 @@
 //
 // [New] makes middleware of a weir.Limiter and a [Key], a function that returns the key of a
 // request. [Together] makes it of several limits with separate keys, decided in one call of the
-// store: a request that one of them refuses is charged to none.
+// store: a request that one of them refuses is charged to none. [ByRequest] makes it of a function that returns the
+// limits and keys of a request, such as those of a customer's plan.
 //
 //	perAddress, err := httplimit.New(limiter, httplimit.PeerAddress)
 //	...
@@ -13,7 +14,7 @@
 //
 //	limited, err := httplimit.ByRules(gate, httplimit.WithClients(clients))
 //
-// New and Together have these defaults, which an [Option] changes; with ByRules the rules define
+// New, Together and ByRequest have these defaults, which an [Option] changes; with ByRules the rules define
 // them:
 //
 //   - A refusal is 429 with Retry-After in whole seconds, rounded up, Cache-Control: no-store, and

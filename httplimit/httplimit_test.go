@@ -560,6 +560,51 @@ func TestOnRedis(t *testing.T) {
 	s.get("/", "X-Key", "d").want(t, 429, nil)
 }
 
+// TestLimitsOfARequest come from a database: a plan that is raised keeps its count, a missing one is denied, and errors of
+// the database are those of a store. Several claims are one decision.
+func TestLimitsOfARequest(t *testing.T) {
+	var plan atomic.Int64
+	plan.Store(2)
+	away := errors.New("the database does not respond")
+	whole := weir.MustLimit("site", weir.PerHour(6))
+	claims := func(r *http.Request) ([]weir.Claim, error) {
+		switch account := r.Header.Get("X-Account"); account {
+		case "unknown":
+			return nil, fmt.Errorf("no plan: %w", httplimit.ErrMissing)
+		case "away":
+			return nil, away
+		case "free":
+			return nil, nil
+		default:
+			limit, err := weir.NewLimit("plan", weir.FixedWindow{Limit: plan.Load(), Window: time.Hour})
+			return []weir.Claim{{Key: account, Limit: limit}, {Key: "site", Limit: whole, Cost: 2}}, err
+		}
+	}
+	serveWith := func(options ...httplimit.Option) *site {
+		m, err := httplimit.ByRequest(newClock().store(), claims, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serve(t, m(hello))
+	}
+	s := serveWith()
+	s.get("/", "X-Account", "ann").want(t, 200, map[string]string{"RateLimit-Policy": `"plan";q=2;w=3600, "site";q=6;w=3600`})
+	s.get("/", "X-Account", "ann").want(t, 200, nil)
+	s.get("/", "X-Account", "ann").want(t, 429, nil)
+	plan.Store(3)
+	s.get("/", "X-Account", "ann").want(t, 200, map[string]string{"RateLimit": `"plan";r=0;t=3600, "site";r=0;t=1200`})
+	plan.Store(4)
+	s.get("/", "X-Account", "ann").want(t, 429, nil) // by the site
+	s.get("/").want(t, 429, nil)
+	s.get("/", "X-Account", "free").want(t, 200, map[string]string{"RateLimit": ""})
+	s.get("/", "X-Account", "unknown").want(t, 403, nil)
+	s.get("/", "X-Account", "away").want(t, 200, nil)
+	serveWith(httplimit.WithStoreErrors(httplimit.FailClosed)).get("/", "X-Account", "away").want(t, 503, nil)
+	strict := serveWith(httplimit.WithMissing(httplimit.Deny), httplimit.WithCost(func(*http.Request) int64 { return 4 }))
+	strict.get("/").want(t, 403, nil)
+	strict.get("/", "X-Account", "ann").want(t, 200, map[string]string{"RateLimit": `"plan";r=0;t=3600, "site";r=4;t=1200`})
+}
+
 func TestInvalidOptionsAreReported(t *testing.T) {
 	store := memstore.New()
 	l := limiter(t, store, weir.PerMinute(1))
@@ -578,6 +623,7 @@ func TestInvalidOptionsAreReported(t *testing.T) {
 		"no limits":    made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress}})),
 		"a nil limit":  made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress, Limits: []*weir.Limit{nil}}})),
 		"no part's":    made(httplimit.Together(store, []httplimit.Part{{Limits: []*weir.Limit{limit}}})),
+		"no function":  made(httplimit.ByRequest(store, nil)),
 		"other policy": made(httplimit.Together(store, []httplimit.Part{{Key: part.Key, Limits: part.Limits, Missing: 9}})),
 	} {
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 )
 
@@ -145,6 +146,22 @@ func (m Missing) Choose(key string, err error) (string, error) {
 		return "", &missingError{cause: err}
 	}
 	return anonymous, nil
+}
+
+// Claims chooses the key of each claim, and the cost of those that have none. It is for middleware of other protocols.
+func (m Missing) Claims(claims []weir.Claim, cost int64) (chosen []weir.Claim, err error) {
+	for _, claim := range claims {
+		if claim.Key, err = m.Choose(claim.Key, nil); err != nil {
+			return nil, err
+		}
+		if claim.Cost == 0 {
+			claim.Cost = cost
+		}
+		if claim.Key != "" {
+			chosen = append(chosen, claim)
+		}
+	}
+	return chosen, nil
 }
 
 // key is Choose for the key of a request.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,11 +51,34 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if err != nil {
 		return nil, err
 	}
-	d, err := newByParts(c, store, parts)
+	d, err := newByClaims(c, store)
 	if err != nil {
 		return nil, err
 	}
+	d.claims, d.own = claimsOf(c, slices.Clone(parts))
 	return c.middleware(d.decide, limits), nil
+}
+
+// ByRequest makes middleware that asks about the claims that a function returns for each request, in one call of the
+// store: limits from a database, or several of one request. Without claims the request passes. A claim without a key
+// has WithMissing's, one without a cost WithCost's, or 1. An error that is ErrMissing is answered 403, others are
+// errors of the store.
+func ByRequest(store weir.Store, claims func(*http.Request) ([]weir.Claim, error), options ...Option) (
+	func(http.Handler) http.Handler, error,
+) {
+	if store == nil || claims == nil {
+		return nil, errors.New("httplimit: the store or the function is nil; give both")
+	}
+	c, err := configure(options, forLimits)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newByClaims(c, store)
+	if err != nil {
+		return nil, err
+	}
+	d.claims = func(decided *call) error { return c.claimsBy(claims, decided) }
+	return c.middleware(d.decide, nil), nil
 }
 
 // limitsOf checks the parts as the store would, with the same key for all: a duplicate limit would

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/internal/tally"
 )
 
-// StuckAfter is how many calls of LookForStuck, one a second, a call of an embedded store must outlast to be stuck.
-const StuckAfter = 5
+// stuckAfter is how many calls of LookForStuck, one a second, a call of an embedded store must outlast to be stuck.
+const stuckAfter = 5
 
 // Watch returns an embedded store whose calls LookForStuck watches. A call in memory takes microseconds: one that has
 // not returned for seconds holds a lock that others wait for, and only a restart ends it. Stores on a network have
@@ -24,10 +24,10 @@ func (m *Metrics) Watch(store weir.Store) weir.Store {
 	return &w
 }
 
-// LookForStuck makes Live and Ready answer 503 while a call of a watched store has outlasted StuckAfter calls of this
+// LookForStuck makes Live and Ready answer 503 while a call of a watched store has outlasted stuckAfter calls of this
 // method. Call it once a second, on one goroutine. changed reports whether the answer is another than last time.
 func (m *Metrics) LookForStuck() (stuck, changed bool) {
-	stuck = m.health.calls.Tick() >= StuckAfter
+	stuck = m.health.calls.Tick() >= stuckAfter
 	return stuck, m.health.stuck.Swap(stuck) != stuck
 }
 
