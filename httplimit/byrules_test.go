@@ -706,8 +706,8 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 		status int
 		title  string
 	}{
-		{`{name: a, limit: sliding_log 1/1m}`, false, 429, "请求超出分配的配额"},
-		{`{name: a, limit: sliding_log 1/1m, ban: {after: 1 refusals within 1m, for: 1m}}`, false, 429, "请求超出分配的配额"},
+		{`{name: a, limit: sliding_log 1/1m}`, false, 429, "请求超出限额"},
+		{`{name: a, limit: sliding_log 1/1m, ban: {after: 1 refusals within 1m, for: 1m}}`, false, 429, "请求超出限额"},
 		{`{name: a, limit: sliding_log 1/1m, deny: {client.ip: 192.0.2.1}}`, false, 403, "禁止访问"},
 		{`{name: a, limit: sliding_log 1/1m, on_store_error: deny}`, true, 503, "服务暂不可用"},
 		{`{name: a, limit: sliding_log 1/1m, key: [header.X-Id]}`, false, 400, "请求无效"},

@@ -58,11 +58,11 @@ var sentences = map[string][2]string{
 	"no_client": {"{count} of {of} requests name no client; those are counted as one.",
 		"{of} 个请求中有 {count} 个没有客户端，这些按同一个客户端计数。"},
 	"no_duration": {"{count} of {of} requests have no duration: the concurrency limit of the rule {rule} does not " +
-		"see them overlap.", "{of} 个请求中有 {count} 个没有时长：规则 {rule} 的并发限制看不到它们重叠。"},
+		"see them overlap.", "{of} 个请求中有 {count} 个没有时长：规则 {rule} 的并发限额看不到它们重叠。"},
 	"no_status": {"{count} of {of} requests have no status: they count for the rule {rule}.",
 		"{of} 个请求中有 {count} 个没有状态码：规则 {rule} 会计入它们。"},
 	"no_settle": {"The log does not have the {what} of responses: costs of the rule {rule} stay as estimated.",
-		"日志中没有响应的 {what}：规则 {rule} 的成本保持估计值。"},
+		"日志中没有响应的 {what}：规则 {rule} 的消耗保持估计值。"},
 	"no_component": {"{count} of {of} requests have no {what}, by which the rule {rule} counts (on_missing: " +
 		"{missing}).",
 		"{of} 个请求中有 {count} 个没有 {what}，而规则 {rule} 按它计数（on_missing: {missing}）。"},

@@ -137,6 +137,95 @@ func TestRetiredWords(t *testing.T) {
 	}
 }
 
+// A term is a row of docs/glossary.md.
+type term struct{ word, chinese, retired string }
+
+func terms(t *testing.T) (list []term) {
+	t.Helper()
+	page, err := read("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(line, "| \n"), "|")
+		if len(cells) != 4 || strings.HasPrefix(line, "| word ") || strings.HasPrefix(line, "| ---") {
+			continue
+		}
+		list = append(list, term{strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])})
+	}
+	if len(list) < 60 {
+		t.Fatalf("the glossary has %d rows", len(list))
+	}
+	return list
+}
+
+// TestChineseHasOneWordForEachIdea: the glossary names it, and the words that nothing in Chinese says instead.
+func TestChineseHasOneWordForEachIdea(t *testing.T) {
+	list, of := terms(t), make(map[string]string)
+	var instead []string
+	for _, term := range list {
+		for word := range strings.SplitSeq(term.chinese, "，") {
+			if other := of[word]; other != "" {
+				t.Errorf("docs/glossary.md: %s is %s and %s", word, other, term.word)
+			}
+			of[word] = term.word
+		}
+		for word := range strings.SplitSeq(term.retired, "、") {
+			if word != "" {
+				instead = append(instead, word, term.chinese)
+			}
+		}
+	}
+	names, err := files(".go", ".js", ".md", ".html", ".yaml", ".yml", ".redis")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") || strings.Contains(name, "/testdata/") || name == "docs/glossary.md" {
+			continue
+		}
+		for i := 0; i < len(instead); i += 2 {
+			if before, _, found := strings.Cut(text, instead[i]); found {
+				t.Errorf("%s:%d: %s: write %s", name, 1+strings.Count(before, "\n"), instead[i], instead[i+1])
+			}
+		}
+	}
+}
+
+// TestBansAndBlocksAreToldApart in both languages: one is weir's, the other an operator's.
+func TestBansAndBlocksAreToldApart(t *testing.T) {
+	names, err := files(".js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, pairs := regexp.MustCompile(`(?m)^\t'[\w.]+': \['(.*)', '(.*)'\],$`), 0
+	for _, name := range names {
+		text, err := read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range pair.FindAllStringSubmatch(text, -1) {
+			pairs++
+			for _, term := range terms(t) {
+				if term.word != "ban" && term.word != "block" {
+					continue
+				}
+				english := regexp.MustCompile(`(?i)\b` + term.word + `(s|ned|ed)?\b`).MatchString(found[1])
+				if english != strings.Contains(found[2], term.chinese) {
+					t.Errorf("%s: %q is %q, and %s is %s", name, found[1], found[2], term.word, term.chinese)
+				}
+			}
+		}
+	}
+	if pairs < 400 {
+		t.Errorf("only %d texts are found", pairs)
+	}
+}
+
 func TestLanguageIsSeen(t *testing.T) {
 	text := "// Who" + "ever waits is served.\n// It works. What" + " is left goes\n// back.\nx := 1 // What" + " now?\n"
 	if found := roundabout.FindAllStringSubmatch(comments(text)[1], -1); len(found) != 2 {

@@ -108,7 +108,7 @@ func Denied(accept []string) (text, language string) {
 
 // Undecided is the text for a request that no store decided.
 func Undecided(accept []string) (text, language string) {
-	return either(accept, "The rate limit could not be checked: try again later.", "暂时无法检查限流，请稍后重试。")
+	return either(accept, "The rate limit could not be checked: try again later.", "限流服务暂不可用，请稍后重试。")
 }
 
 // Invalid names the invalid part of a request, without its value, which the client knows. The allowed form is in
@@ -148,7 +148,7 @@ func pair(en, zh string) Text {
 // Exceeds is the title of a problem for an exceeded limit.
 func Exceeds(language string) string {
 	if isChinese(language) {
-		return "请求超出分配的配额"
+		return "请求超出限额"
 	}
 	return "Request cannot be satisfied as assigned quota has been exceeded"
 }

@@ -173,7 +173,7 @@ func TestRequestIsFoundByItsID(t *testing.T) {
 	b.picture("requests-en")
 	b.look(390, "light")
 	b.goTo("/requests?lang=zh&request_id=req-1")
-	b.see("拒绝、自动封禁与变更")
+	b.see("拒绝、封禁与变更")
 	b.fits("requests, narrow")
 	b.picture("requests-zh-narrow")
 }

@@ -34,7 +34,7 @@ export default {
 	'overview.filter': ['Filter the rules', '筛选规则'],
 	'overview.filter.none': ['No rule has this in its name or label', '没有名称或标签匹配的规则'],
 	'overview.none': ['No rule is in force', '没有生效的规则'],
-	'overview.none.text': ['Give the server a rule file (--rules), or write a rule: weir rules set NAME FILE.', '请用 --rules 指定规则文件，或用 weir rules set NAME FILE 写一条规则。'],
+	'overview.none.text': ['Give the server a rule file (--config), or write a rule: weir rules set NAME FILE.', '请用 --config 指定规则文件，或用 weir rules set NAME FILE 写一条规则。'],
 	'overview.wrong': ['Something is wrong', '有异常'],
 	'overview.since': ['began {at}', '始于 {at}'],
 	'overview.wrong.more': ['and {n} more|and {n} more', '另有 {n} 项'],
