@@ -84,7 +84,7 @@ const MaxName = 128
 // "._-": it also serves as a metric label and in a key of Redis.
 func NewLimit(name string, spec Spec) (*Limit, error) {
 	if !validName(name) {
-		return nil, invalid("name", name, "1 to 128 letters, digits and . _ -")
+		return nil, invalid("name", name, "1 to 128 of a-z A-Z 0-9 and . _ -")
 	}
 	if spec == nil {
 		return nil, invalid("spec", "nil",

@@ -86,7 +86,7 @@ func TestByRulesRefuses(t *testing.T) {
 			t.Errorf("a stranger's parser reads other fields: %v", r.Header)
 		}
 	}
-	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在 1 分钟后重试") {
+	if !strings.Contains(second.text, `"violated-policies":["ip"]`) || !strings.Contains(second.text, "请在1分钟后重试") {
 		t.Errorf("the body is %s", second.text)
 	}
 }
@@ -97,14 +97,15 @@ func TestRefusalsHaveTheMessageOfTheRule(t *testing.T) {
 	for _, tt := range []struct{ rule, accept, body, language string }{
 		{"message: 'wait {retry_after}'", "zh", `"detail":"wait 1 min"`, ""},
 		{`label: '"a" <b>', message: {en: "{rule}", zh: "{rule}，{retry_after}后"}, response: {body: json}`, "zh-CN, en;q=0.5",
-			`"message":"\"a\" <b>，1 分钟后"`, "zh"},
+			`"message":"\"a\" <b>，1分钟后"`, "zh"},
 		{`label: '"a" <b>', message: {en: "{rule}"}, response: {body: "{{html .Message}} {{.Language}}"}`, "zh",
 			"&#34;a&#34; &lt;b&gt; en", "en"},
 		{"message: wait, cost: {settle: bytes}", "zh, never", "等待也无法通过", "zh"},
 		{"message: {en: 'banned {limit} per {window}, {retry_after}'}, ban: {after: 1 refusals within 10m, for: 2h}", "",
 			"banned 2 per 1 minute, 2 hours", "en"},
 		{"message: {zh: 错}, deny: {client.ip: 192.0.2.1}", "zh", "该请求不被允许。", "zh"},
-		{"limit: sliding_log 1/1m", "zh", "请在 1 分钟后重试", "zh"},
+		{"limit: sliding_log 1/1m", "zh", "请在1分钟后重试", "zh"},
+		{"limit: sliding_log 1/1d", "zh", "请在1天后重试", "zh"},
 	} {
 		rule := "  - {name: a, key: [client.ip], " + tt.rule
 		if !strings.Contains(tt.rule, "limit:") {

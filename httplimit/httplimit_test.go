@@ -277,7 +277,7 @@ func TestBodies(t *testing.T) {
 	broken := template.Must(template.New("").Parse(`{{.NoSuch}}`))
 	for _, tt := range []struct{ body, language, kind, want string }{
 		{"plain", "", "application/json", `{"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}` + "\n"},
-		{"plain", "zh-CN,en;q=0.5", "application/json", `{"code":429,"message":"请求过于频繁，请在 1 分钟后重试。","retry_after":60}` + "\n"},
+		{"plain", "zh-CN,en;q=0.5", "application/json", `{"code":429,"message":"请求过于频繁，请在1分钟后重试。","retry_after":60}` + "\n"},
 		{"page", "", "text/html", "429 60 1m0s [api] api Too many requests: try again in 1 minute."},
 		{"broken", "", "text/plain; charset=utf-8", "Too many requests: try again in 1 minute.\n"},
 	} {

@@ -433,7 +433,7 @@ func (b *builder) describe(i int, s *Spec) {
 			continue
 		}
 		if !groupName.MatchString(name) || !groupName.MatchString(value) {
-			b.add(p, "labels has %.80q: %.80q; allowed in both: 1 to 128 letters, digits and . _ -", name, value)
+			b.add(p, "labels has %.80q: %.80q; allowed in both: 1 to 128 of a-z A-Z 0-9 and . _ -", name, value)
 		}
 	}
 }
@@ -613,7 +613,7 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		p := at(p.rule, p.field+"."+name)
 		if !validAttribute(name) {
-			b.add(p, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+			b.add(p, "%s %.80q: a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~", p.field, name)
 			continue
 		}
 		c := condition{kind: kind, name: name, values: b.values(p, table[name])}
@@ -641,7 +641,7 @@ func (b *builder) descriptorKeys(list []condition, p place, names []string) []co
 	}
 	for j, name := range names {
 		if item := (place{p.rule, p.field, j}); !validAttribute(name) && !(name == "" && b.has(item)) {
-			b.add(item, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+			b.add(item, "%s %.80q: a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~", p.field, name)
 		}
 	}
 	return append(list, condition{kind: sourceDescriptorKeys, values: []string{strings.Join(names, ",")}})

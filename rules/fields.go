@@ -84,7 +84,7 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 
 var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"name", text("name", func(s *Spec) *string { return &s.Name }),
-		"1 to 128 letters, digits and `. _ -`, unique; state is stored under it", required},
+		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique; state is stored under it", required},
 	{"label", text("label", func(s *Spec) *string { return &s.Label }),
 		"a text of up to 100 characters in any script, for `weir rules list`, the metric `weir_rule_info` and the " +
 			"JSON body of a refusal. Counts do not depend on it", "none"},
@@ -92,7 +92,7 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		s.Description = d.long(p, n, bounds.Description)
 	}}, "a text of up to 1,024 bytes, perhaps of several lines, for the admin API and the console", "none"},
 	{"labels", value[Spec]{shape{name: "labels"}, (*decoder).labels},
-		"at most 16 names, each with a value, for the admin API and the console: 1 to 128 letters, digits and `. _ -`",
+		"at most 16 names, each with a value, for the admin API and the console: 1 to 128 of a-z A-Z 0-9 and `. _ -`",
 		"none"},
 	{"enabled", value[Spec]{shape{name: "enabled"}, (*decoder).enabled},
 		"`true`, or `false`: the rule is [disabled](#disabled-rules)", "`true`"},
@@ -140,8 +140,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"of `concurrency` limits: when a request is released whose client leaves: `disconnect`, at once, or `done`, " +
 			"at the end of [the service's work](gateway.md#sizing)", "`disconnect`"},
 	{"local_ceiling", value[Spec]{shape{name: "factor"}, (*decoder).factor},
-		"1 to 100, such as 1.2: bound of one node, as a [multiple of the limit](layers.md#ceiling), whatever the " +
-			"store grants", "none"},
+		"1 to 100, such as 1.2: bound of one node, as a [multiple](layers.md#ceiling) of what the limit grants at " +
+			"once, whatever the store grants", "none"},
 	{"on_store_error", choice(onStoreError, func(s *Spec) *StoreError { return &s.OnStoreError }),
 		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
@@ -207,7 +207,7 @@ var conditionFields = []field[Match]{
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 	{"name", text("name", func(s *ServiceSpec) *string { return &s.Name }),
-		"1 to 128 letters, digits and `. _ -`, unique", required},
+		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique", required},
 	{"addresses", list("address", bounds.Addresses, func(s *ServiceSpec) *[]string { return &s.Addresses }),
 		"1 to 64 URLs without a path, of one scheme: `http`, `https` or `h2c`; each perhaps with a weight from 1 to " +
 			"100: `http://10.0.0.1:8080 weight 3`", required},
@@ -274,7 +274,7 @@ var tlsFields = mapping[ServiceTLS]{"tls", "leave it out", []field[ServiceTLS]{
 
 var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
 	{"name", text("name", func(r *RouteSpec) *string { return &r.Name }),
-		"1 to 128 letters, digits and `. _ -`, unique; `route` of rules", required},
+		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique; `route` of rules", required},
 	{"host", alternatives("host", func(r *RouteSpec) *[]string { return &r.Host }),
 		"names, or `*.example.com`, as in [rules](rules.md#match)", "any"},
 	{"path", text("path", func(r *RouteSpec) *string { return &r.Path }),

@@ -206,7 +206,7 @@ func (b *builder) expressions(p place, given *Expressions, tooLong bool) (list [
 		for name, values := range sortedTable(table.values) {
 			p := at(p.rule, p.field+".regex."+table.word+"."+name)
 			if !validAttribute(name) {
-				b.add(p, "%s %.80q: a name of 1 to 128 letters, digits and !#$&'*+-._`|~", p.field, name)
+				b.add(p, "%s %.80q: a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~", p.field, name)
 				continue
 			}
 			if table.kind == sourceHeader {

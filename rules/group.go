@@ -22,7 +22,7 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 	}
 	p := at(i, "group")
 	if !groupName.MatchString(s.Group) {
-		b.add(p, "group is %.80q; allowed: 1 to 128 letters, digits and . _ -", s.Group)
+		b.add(p, "group is %.80q; allowed: 1 to 128 of a-z A-Z 0-9 and . _ -", s.Group)
 		return
 	}
 	if len(s.Schedule) > 0 {

@@ -63,7 +63,7 @@ func parseSource(word, path string) (c component, complaint string) {
 		return c, oneOf(word, sourceWords())
 	}
 	if !validAttribute(name) {
-		return c, "a name of 1 to 128 letters, digits and !#$&'*+-._`|~ must follow " + kind + "."
+		return c, "a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~ must follow " + kind + "."
 	}
 	c.source, c.name = source, name
 	if source == sourceHeader {

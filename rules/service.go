@@ -69,7 +69,7 @@ func (b *builder) unique(names map[string]int, in place, name string, j int) {
 	switch {
 	case name == "" && b.has(p):
 	case !groupName.MatchString(name):
-		b.add(p, "name is %.80q; allowed: 1 to 128 letters, digits and . _ -", name)
+		b.add(p, "name is %.80q; allowed: 1 to 128 of a-z A-Z 0-9 and . _ -", name)
 	case taken:
 		list, _, _ := strings.Cut(in.field, "[")
 		b.add(p, "name %q is taken by %s[%d]", name, list, first)

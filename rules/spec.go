@@ -43,7 +43,7 @@ type File struct {
 
 // A Spec is one rule as plain data, with the values of a file. See docs/rules.md.
 type Spec struct {
-	Name         string            // 1 to 128 letters, digits and . _ -, unique
+	Name         string            // 1 to 128 of a-z A-Z 0-9 and . _ -, unique
 	Label        string            // a text for people; nothing depends on it
 	Description  string            // likewise, of several lines perhaps
 	Labels       map[string]string // likewise, for programs: names and values are as those of rules

@@ -21,6 +21,8 @@ func (f *serveFlags) addAlerts(flags *pflag.FlagSet) {
 		"`FILE` with the secret that signs them (or WEIR_ALERT_SECRET)")
 	flags.StringVar(&a.Format, "alert-format", alert.Formats[0],
 		"`FORMAT` of what is posted: "+strings.Join(alert.Formats, ", "))
+	flags.StringVar(&a.Language, "alert-language", alert.Languages[0],
+		"`LANGUAGE` of what is posted: "+strings.Join(alert.Languages, ", "))
 }
 
 // readAlertSecrets reads the URL of the webhook, which often has a token in it, and the secret.

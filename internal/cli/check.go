@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/listen"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/internal/server/gateway"
@@ -102,7 +104,8 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
-			findings = append(append(findings, slowOf(name, set)...), f.gateway.uncovered(name, file)...)
+			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
+			findings = append(findings, f.gateway.uncovered(name, file)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			notes, err := result.add(ctx, f, name, file, set)
 			if err != nil {
@@ -226,6 +229,24 @@ func slowOf(file string, set *rules.Set) []finding {
 	message := fmt.Sprintf("a request that meets the most limits takes about %.1f ms of Redis, where they are counted "+
 		"there; other clients of Redis wait meanwhile", took.Seconds()*1000)
 	return []finding{{Severity: "note", File: file, Message: message, text: "note: " + file + ": " + message}}
+}
+
+// ceilingsOf says what one node passes where a ceiling is of more than the limit: two windows can meet.
+func ceilingsOf(file string, set *rules.Set) (notes []finding) {
+	for _, rule := range set.Rules() {
+		for _, limit := range rule.Limits() {
+			factor := rule.LocalCeiling()
+			most := ceiling.AtOnce(limit, factor)
+			if factor == 0 || float64(most) <= math.Ceil(factor*float64(limit.Most())) {
+				continue
+			}
+			message := fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at most %d at once, since "+
+				"two windows can meet", rule.Name(), factor, limit, most)
+			notes = append(notes, finding{Severity: "note", File: file, Message: message,
+				text: "note: " + file + ": " + message})
+		}
+	}
+	return notes
 }
 
 // filteredOf is the number of rules that are evaluated one by one, and what that costs: see rules.Set.Filtered.

@@ -129,6 +129,7 @@ var fieldFlags = map[string]string{
 	"AuditSize":      "audit-file-size",
 	"Alerts":         "alerts",
 	"AlertFormat":    "alert-format",
+	"AlertLanguage":  "alert-language",
 	"AlertWebhook":   "alert-webhook-file",
 }
 

@@ -70,6 +70,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--audit log --audit-file-size 0", "", 2, "--audit-file-size is 0; allowed: 1 to 100000"},
 		{"--alerts loud", "", 2, `--alerts: a setting is "loud"; allowed: on, off, or with commas NAME=VALUE of reject_share, new_top_key`},
 		{"--alerts reject_share=200%", "", 2, `--alerts: reject_share is "200%"; allowed: a percentage above 0% up to 100%, or off`},
+		{"--alert-language fr", "", 2, `--alert-language is "fr"; allowed: en, zh`},
 		{"--alert-format xml", "", 2, `--alert-format is "xml"; allowed: json, slack, feishu, dingtalk`},
 		{"", "WEIR_ALERT_WEBHOOK=ftp://secret.example", 2, "--alert-webhook-file: it is no URL of a webhook; allowed: http:// or https:// with a host"},
 		{"", "WEIR_ALERT_SECRET=0123456789abcdef", 2, "there is a secret for alerts and no webhook"},

@@ -24,6 +24,19 @@ func TestSlowDecisionsAreNoted(t *testing.T) {
 	}
 }
 
+// TestCeilingsOfWindowsAreNoted: the ceiling is a multiple of what the limit grants at once, which is twice a window.
+func TestCeilingsOfWindowsAreNoted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "rules.yaml", "rules:\n- {name: w, limit: fixed_window 10/1h, local_ceiling: 1.2}\n"+
+		"- {name: l, limit: sliding_log 10/1h, local_ceiling: 1.2}\n- {name: b, limit: 10/1h, local_ceiling: 1.2}\n")
+	r := (call{dir: dir}).run(t, "check", "rules.yaml")
+	const want = "note: rules.yaml: rule w: with local_ceiling 1.2 of fixed_window 10/1h one node passes at most 24 at once"
+	if r.code != 0 || !strings.Contains(r.out, want) || strings.Count(r.out, "note: ") != 1 {
+		t.Error(r)
+	}
+}
+
 // TestDisabledRulesAreVisible: a server starts whose only rules are disabled, and each command names them.
 func TestDisabledRulesAreVisible(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,23 @@ func TestWithoutFlagsEverythingPasses(t *testing.T) {
 	p.end()
 }
 
+// TestConsoleWithoutRulesNamesTheFlag: an empty console says by which flag a rule file is given, in both languages.
+func TestConsoleWithoutRulesNamesTheFlag(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../server/console/static/texts/overview.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`'overview.none.text'.*`).Find(text)
+	flags := regexp.MustCompile(`--[a-z-]+`).FindAllString(string(line), -1)
+	if len(flags) != 2 || flags[0] != flags[1] {
+		t.Fatalf("the flags are %q in %s", flags, line)
+	}
+	dir := t.TempDir()
+	write(t, dir, "weir.yaml", "rules: [{name: a, limit: 1/1h}]\n")
+	call{dir: dir}.serve(t, flags[0], "weir.yaml").end()
+}
+
 // TestBannerOfAServerWithoutRulesWorks: the commands that it suggests add a rule that limits.
 func TestBannerOfAServerWithoutRulesWorks(t *testing.T) {
 	t.Parallel()

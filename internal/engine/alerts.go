@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -19,6 +20,7 @@ type Alerts struct {
 	Settings string // of alert.Parse; "": off
 	Webhook  string // URL; "": none
 	Format   string // of alert.Formats; "": json
+	Language string // of alert.Languages; "": en
 	Secret   string // signs messages; "": they are not signed
 }
 
@@ -28,9 +30,7 @@ const alertsKey = "weir:alerts"
 // checkAlerts checks the settings of alerts.
 func (l *Setup) checkAlerts() (err error) {
 	a := &l.Alerts
-	if a.Format == "" {
-		a.Format = alert.Formats[0]
-	}
+	a.Format, a.Language = cmp.Or(a.Format, alert.Formats[0]), cmp.Or(a.Language, alert.Languages[0])
 	if a.Settings == "" {
 		a.Settings = "off"
 	}
@@ -40,6 +40,9 @@ func (l *Setup) checkAlerts() (err error) {
 	switch {
 	case !slices.Contains(alert.Formats, a.Format):
 		return wrong("%s is %.80q; allowed: %s", l.field("AlertFormat"), a.Format, strings.Join(alert.Formats, ", "))
+	case !slices.Contains(alert.Languages, a.Language):
+		return wrong("%s is %.80q; allowed: %s", l.field("AlertLanguage"), a.Language,
+			strings.Join(alert.Languages, ", "))
 	case a.Webhook == "":
 		return nil
 	case a.Settings == "off":
@@ -66,8 +69,8 @@ func (e *Engine) openAlerts() {
 		c.Shared = alert.NewShared(e.Store, alertsKey)
 	}
 	if a := &e.Alerts; a.Webhook != "" {
-		e.webhook = alert.NewWebhook(alert.WebhookConfig{URL: a.Webhook, Format: a.Format, Secret: a.Secret,
-			Node: e.NodeName(), Log: e.Log})
+		e.webhook = alert.NewWebhook(alert.WebhookConfig{URL: a.Webhook, Format: a.Format, Language: a.Language,
+			Secret: a.Secret, Node: e.NodeName(), Log: e.Log})
 		const name, help = "weir_alert_messages_total", "Messages to the webhook for alerts, by result."
 		e.Metrics.Count(name, help, func() int64 { sent, _ := e.webhook.Counts(); return sent }, "result", "sent")
 		e.Metrics.Count(name, help, func() int64 { _, failed := e.webhook.Counts(); return failed }, "result", "failed")

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/telemetry"
 )
@@ -30,11 +32,14 @@ type outage struct {
 	failed int           // since the store went down
 	up     time.Time     // of the last recovery
 	wait   time.Duration // until the store has recovered
+	alien  time.Time     // when foreign data was logged last
 }
 
 // verdict is the gate's observer.
 func (o *outage) verdict(v *gate.Verdict) {
 	switch {
+	case v.Degraded() && errors.Is(v.Err, weir.ErrForeignState):
+		o.foreign(v.Err)
 	case v.Degraded():
 		o.fail(v.Err)
 	case o.down.Load() && answered(v):
@@ -63,6 +68,17 @@ func (o *outage) fail(err error) {
 		o.log.Warn("store is not responding: rules apply their on_store_error", "error", err)
 		o.mark(telemetry.Mark{Kind: "degraded", Text: "store is not responding: " + err.Error()})
 	}
+}
+
+// foreign logs once a minute that a key has data of another program: the store is there.
+func (o *outage) foreign(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.alien) < time.Minute {
+		return
+	}
+	o.alien = time.Now()
+	o.log.Warn("a key of the store has data that is not weir's: rules apply their on_store_error", "error", err)
 }
 
 func (o *outage) recover() {

@@ -67,7 +67,7 @@ func (r *Result) Commands() string {
 }
 
 func quotedWord(text string) string {
-	if text != "" && !strings.ContainsAny(text, " \"'\\\t\n#") && strconv.Quote(text) == `"`+text+`"` {
+	if text != "" && !strings.ContainsAny(text, " \"'\\\t\n#*") && strconv.Quote(text) == `"`+text+`"` {
 		return text
 	}
 	return strconv.Quote(text)

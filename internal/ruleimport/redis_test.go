@@ -123,7 +123,7 @@ func TestHashesOfJSONAndProblems(t *testing.T) {
   "strategy": "SLIDING_WINDOW", "enabled": true},
 "rate_limit_config:wrong": {"limitType": "IP"},
 "rate_limit_config:service:pay": {"configType": "SERVICE", "addresses": "http://10.0.0.1", "enabled": true}}`)
-	if len(result.Rules.Rules) != 1 || result.Rules.Rules[0].Limit[0] != "sliding_log 5/60s" ||
+	if len(result.Rules.Rules) != 1 || result.Rules.Rules[0].Limit[0] != "sliding_log 5/1m" ||
 		len(result.Rules.Services) != 1 || len(result.Notes) == 0 || result.Notes[0].Line != 4 {
 		t.Errorf("%+v %v", result.Rules, result.Notes)
 	}

@@ -14,6 +14,7 @@ type Words struct {
 	units    []unit
 	calendar [6]string         // of a minute to a year
 	levels   map[string]string // by those in English
+	gap      string            // between a number and its unit
 }
 
 // A unit has the words for one and for several.
@@ -32,17 +33,18 @@ func unitsOf(words ...string) (units []unit) {
 	return units
 }
 
-// Languages other than English and Chinese have the symbols of units, which all languages share.
+// Languages other than English and Chinese have the symbols of units, which all languages share. Chinese has no gaps,
+// so that a duration stands in a sentence without any.
 var (
 	english = &Words{units: unitsOf("day", "days", "hour", "hours", "minute", "minutes", "second", "seconds",
 		"millisecond", "milliseconds", "microsecond", "microseconds"),
-		calendar: [...]string{"1 minute", "1 hour", "1 day", "1 week", "1 month", "1 year"}}
+		calendar: [...]string{"1 minute", "1 hour", "1 day", "1 week", "1 month", "1 year"}, gap: " "}
 	chinese = &Words{units: unitsOf("天", "天", "小时", "小时", "分钟", "分钟", "秒", "秒", "毫秒", "毫秒", "微秒",
-		"微秒"), calendar: [...]string{"1 分钟", "1 小时", "1 天", "1 周", "1 个月", "1 年"},
+		"微秒"), calendar: [...]string{"1分钟", "1小时", "1天", "1周", "1个月", "1年"},
 		levels: map[string]string{"GLOBAL": "全局", "SERVICE": "服务", "INTERFACE": "接口", "USER": "用户",
 			"KEY": "标识"}}
 	symbols = &Words{units: unitsOf("d", "d", "h", "h", "min", "min", "s", "s", "ms", "ms", "µs", "µs"),
-		calendar: [...]string{"1 min", "1 h", "1 d", "7 d", "1 mo", "1 y"}}
+		calendar: [...]string{"1 min", "1 h", "1 d", "7 d", "1 mo", "1 y"}, gap: " "}
 )
 
 // Of are the words of a language by its tag; of an unknown one the symbols.
@@ -72,24 +74,24 @@ func (w *Words) Duration(d time.Duration) string {
 			continue
 		}
 		if i+1 == len(w.units) {
-			return u.count(d)
+			return w.count(&u, d)
 		}
 		next := w.units[i+1]
 		d = (d + next.length - 1) / next.length * next.length
-		text := u.count(d / u.length)
+		text := w.count(&u, d/u.length)
 		if rest := d % u.length / next.length; rest > 0 {
-			text += " " + next.count(rest)
+			text += w.gap + w.count(&next, rest)
 		}
 		return text
 	}
-	return w.units[len(w.units)-1].count(d)
+	return w.count(&w.units[len(w.units)-1], d)
 }
 
-func (u *unit) count(n time.Duration) string {
+func (w *Words) count(u *unit, n time.Duration) string {
 	if n == 1 {
-		return fmt.Sprint(int64(n), " ", u.one)
+		return fmt.Sprint(int64(n), w.gap+u.one)
 	}
-	return fmt.Sprint(int64(n), " ", u.many)
+	return fmt.Sprint(int64(n), w.gap+u.many)
 }
 
 // Window is the time in which a limit grants its units.

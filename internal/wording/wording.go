@@ -87,7 +87,7 @@ func Exceeded(retryAfter time.Duration) Text {
 	return func(accept []string) (text, language string) {
 		language = Language(accept)
 		wait := timewords.Of(language).Wait(retryAfter)
-		return either(accept, "Too many requests: try again in "+wait+".", "请求过于频繁，请在 "+wait+"后重试。")
+		return either(accept, "Too many requests: try again in "+wait+".", "请求过于频繁，请在"+wait+"后重试。")
 	}
 }
 

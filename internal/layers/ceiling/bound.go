@@ -36,6 +36,14 @@ func bound(limit *weir.Limit, factor float64) *weir.Limit {
 	return nil
 }
 
+// AtOnce is what one node passes at most at one moment under a limit with a factor; 0: there is no ceiling.
+func AtOnce(limit *weir.Limit, factor float64) int64 {
+	if bound := bound(limit, factor); bound != nil {
+		return bound.Most()
+	}
+	return 0
+}
+
 // promise returns the bucket that covers whatever a limit grants, over any time. A window can grant all of its
 // units at its end and all of the next one's at once; a log cannot.
 func promise(limit *weir.Limit) (most, rate int64, period time.Duration) {

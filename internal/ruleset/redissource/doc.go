@@ -2,7 +2,7 @@
 // and changes are announced on a channel. Nothing but redis-cli is needed to add, change, disable or
 // delete a rule:
 //
-//	HSET rate_limit_config:login limitType IP limitTarget * limitCount 5 \
+//	HSET rate_limit_config:login limitType IP limitTarget "*" limitCount 5 \
 //	  timeWindow 60 strategy SLIDING_WINDOW enabled true
 //	PUBLISH rate_limit_config RELOAD_ALL
 //

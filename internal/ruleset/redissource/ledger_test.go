@@ -118,7 +118,7 @@ func TestTheLedgerAcceptsValidRules(t *testing.T) {
 		{"b", "", "b:"},
 		{"b", strings.Repeat("#", ledger.MaxDocument+1), "bytes of YAML is 65537; allowed: at most 65536"},
 		{"a.2", "{name: a.2, limit: 5/1m}", `name "a.2" is taken by a limit of rules[0]`},
-		{"a b", "{name: a b, limit: 5/1m}", `name is "a b"; allowed: 1 to 128 letters, digits and . _ -`},
+		{"a b", "{name: a b, limit: 5/1m}", `name is "a b"; allowed: 1 to 128 of a-z A-Z 0-9 and . _ -`},
 	} {
 		if _, err := l.Set(ctx, test.name, test.yaml, 0, ann); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%.80s: got\n%v\nwant %s", test.yaml, err, test.want)

@@ -19,7 +19,7 @@ func TestHashesAsSpringWritesThem(t *testing.T) {
 			fields = all
 		}
 		h := redissource.ReadHash("c:", "c:login", fields)
-		if len(h.Problems)+len(h.Ignored) > 0 || h.Rule == nil || h.Rule.Limit[0] != "sliding_log 5/60s" || h.Rule.Label != `登录 "x"` || !h.Enabled {
+		if len(h.Problems)+len(h.Ignored) > 0 || h.Rule == nil || h.Rule.Limit[0] != "sliding_log 5/1m" || h.Rule.Label != `登录 "x"` || !h.Enabled {
 			t.Errorf("names in quotes %t: %+v", quoted, h)
 		}
 	}

@@ -345,7 +345,7 @@ func (r *reader) limit(spec *rules.Spec) {
 	if len(r.problems) > 0 {
 		return
 	}
-	text := strconv.FormatInt(count, 10) + "/" + strconv.FormatInt(seconds, 10) + "s"
+	text := strconv.FormatInt(count, 10) + "/" + period(seconds)
 	switch strategy {
 	case "TOKEN_BUCKET", "GCRA", "LEAKY_BUCKET":
 		text = strings.ToLower(strategy) + " " + text + word(" burst ", burst)
@@ -360,12 +360,25 @@ func (r *reader) limit(spec *rules.Spec) {
 	case "CALENDAR":
 		text = r.calendar(count, seconds, zone)
 	case "CONCURRENCY":
-		text = fmt.Sprintf("concurrency %d ttl %ds", count, seconds)
+		text = fmt.Sprintf("concurrency %d ttl %s", count, period(seconds))
 	}
 	if count == 0 {
 		text = "none"
 	}
 	spec.Limit = []string{text}
+}
+
+// period returns seconds as a rule file has them: 60 are 1m.
+func period(seconds int64) string {
+	switch {
+	case seconds > 0 && seconds%86400 == 0:
+		return strconv.FormatInt(seconds/86400, 10) + "d"
+	case seconds > 0 && seconds%3600 == 0:
+		return strconv.FormatInt(seconds/3600, 10) + "h"
+	case seconds > 0 && seconds%60 == 0:
+		return strconv.FormatInt(seconds/60, 10) + "m"
+	}
+	return strconv.FormatInt(seconds, 10) + "s"
 }
 
 // word returns an option of a limit; "" for 0.

@@ -61,17 +61,17 @@ func shown(s *rules.Spec) string {
 func TestFields(t *testing.T) {
 	for _, test := range []struct{ fields, want string }{
 		// Strategies.
-		{"", "token_bucket 100/60s"},
-		{"burst=200", "token_bucket 100/60s burst 200"},
-		{"strategy=GCRA burst=1", "gcra 100/60s burst 1"},
-		{"strategy=LEAKY_BUCKET", "leaky_bucket 100/60s"},
-		{"strategy=LEAKY_QUEUE queue=0", "leaky_queue 100/60s"},
-		{"strategy=LEAKY_QUEUE queue=20", "leaky_queue 100/60s queue 20"},
-		{"strategy=FIXED_WINDOW", "fixed_window 100/60s first"},
-		{"strategy=SLIDING_WINDOW", "sliding_log 100/60s"},
-		{"strategy=SLIDING_LOG", "sliding_log 100/60s"},
-		{"strategy=SLIDING_COUNTER", "sliding_counter 100/60s"},
-		{"strategy=SLIDING_COUNTER slices=60", "sliding_counter 100/60s slices 60"},
+		{"", "token_bucket 100/1m"},
+		{"burst=200", "token_bucket 100/1m burst 200"},
+		{"strategy=GCRA burst=1", "gcra 100/1m burst 1"},
+		{"strategy=LEAKY_BUCKET", "leaky_bucket 100/1m"},
+		{"strategy=LEAKY_QUEUE queue=0", "leaky_queue 100/1m"},
+		{"strategy=LEAKY_QUEUE queue=20", "leaky_queue 100/1m queue 20"},
+		{"strategy=FIXED_WINDOW", "fixed_window 100/1m first"},
+		{"strategy=SLIDING_WINDOW", "sliding_log 100/1m"},
+		{"strategy=SLIDING_LOG", "sliding_log 100/1m"},
+		{"strategy=SLIDING_COUNTER", "sliding_counter 100/1m"},
+		{"strategy=SLIDING_COUNTER slices=60", "sliding_counter 100/1m slices 60"},
 		{"strategy=CALENDAR", "calendar 100/minute"},
 		{"strategy=CALENDAR timeWindow=3600", "calendar 100/hour"},
 		{"strategy=CALENDAR timeWindow=86400 zone=Asia/Shanghai", "calendar 100/day in Asia/Shanghai"},
@@ -80,25 +80,25 @@ func TestFields(t *testing.T) {
 		{"strategy=SLIDING_WINDOW limitCount=0", "none"},
 		{"limitCount=0 burst=5", "none"},
 		// Targets.
-		{"limitType=SERVICE limitTarget=orders", "token_bucket 100/60s; service orders; of redis-service"},
-		{"limitType=SERVICE", "token_bucket 100/60s; service *; by service; of redis-service"},
-		{"limitType=INTERFACE limitTarget=orders:/v1/*/items", "token_bucket 100/60s; service orders; path /v1/*/items; of redis-interface"},
-		{"limitType=INTERFACE limitTarget=a:b:/v1", "token_bucket 100/60s; service a:b; path /v1; of redis-interface"},
-		{"limitType=INTERFACE limitTarget=/v1:/x", "token_bucket 100/60s; path /v1:/x; of redis-interface"},
-		{"limitType=INTERFACE limitTarget=/api/**", "token_bucket 100/60s; path /api/**; of redis-interface"},
-		{"limitType=INTERFACE", "token_bucket 100/60s; by service, endpoint; of redis-interface"},
-		{"limitType=IP limitTarget=192.0.2.7", "token_bucket 100/60s; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
-		{"limitType=IP limitTarget=::ffff:192.0.2.7", "token_bucket 100/60s; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
-		{"limitType=IP limitTarget=10.0.0.0/8", "token_bucket 100/60s; client 10.0.0.0/8; by client.ip; missing skip; of redis-ip"},
-		{"limitType=IP limitTarget=2001:db8::/32", "token_bucket 100/60s; client 2001:db8::/32; by client.ip; missing skip; of redis-ip"},
-		{"limitType=IP limitTarget=2001:db8::1", "token_bucket 100/60s; client 2001:db8::1/128; by client.ip v6/128; missing skip; of redis-ip"},
-		{"limitType=IP", "token_bucket 100/60s; by client.ip; missing skip; of redis-ip"},
-		{"limitType=USER limitTarget=ann@example.com", "token_bucket 100/60s; user ann@example.com; by user; missing skip; of redis-user"},
-		{"limitType=USER", "token_bucket 100/60s; user *; by user; missing skip; of redis-user"},
+		{"limitType=SERVICE limitTarget=orders", "token_bucket 100/1m; service orders; of redis-service"},
+		{"limitType=SERVICE", "token_bucket 100/1m; service *; by service; of redis-service"},
+		{"limitType=INTERFACE limitTarget=orders:/v1/*/items", "token_bucket 100/1m; service orders; path /v1/*/items; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=a:b:/v1", "token_bucket 100/1m; service a:b; path /v1; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=/v1:/x", "token_bucket 100/1m; path /v1:/x; of redis-interface"},
+		{"limitType=INTERFACE limitTarget=/api/**", "token_bucket 100/1m; path /api/**; of redis-interface"},
+		{"limitType=INTERFACE", "token_bucket 100/1m; by service, endpoint; of redis-interface"},
+		{"limitType=IP limitTarget=192.0.2.7", "token_bucket 100/1m; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=::ffff:192.0.2.7", "token_bucket 100/1m; client 192.0.2.7/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=10.0.0.0/8", "token_bucket 100/1m; client 10.0.0.0/8; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=2001:db8::/32", "token_bucket 100/1m; client 2001:db8::/32; by client.ip; missing skip; of redis-ip"},
+		{"limitType=IP limitTarget=2001:db8::1", "token_bucket 100/1m; client 2001:db8::1/128; by client.ip v6/128; missing skip; of redis-ip"},
+		{"limitType=IP", "token_bucket 100/1m; by client.ip; missing skip; of redis-ip"},
+		{"limitType=USER limitTarget=ann@example.com", "token_bucket 100/1m; user ann@example.com; by user; missing skip; of redis-user"},
+		{"limitType=USER", "token_bucket 100/1m; user *; by user; missing skip; of redis-user"},
 		// The rest.
-		{"mode=SHADOW onStoreError=DENY", "token_bucket 100/60s; mode shadow; else deny"},
-		{"mode=ENFORCE onStoreError=LOCAL", "token_bucket 100/60s; mode enforce; else local"},
-		{"id=7 ruleName=all version=1 description=x createTime=2026", "token_bucket 100/60s"},
+		{"mode=SHADOW onStoreError=DENY", "token_bucket 100/1m; mode shadow; else deny"},
+		{"mode=ENFORCE onStoreError=LOCAL", "token_bucket 100/1m; mode enforce; else local"},
+		{"id=7 ruleName=all version=1 description=x createTime=2026", "token_bucket 100/1m"},
 	} {
 		rec, problems := parse("k", "name", usual(test.fields))
 		if got := shown(rec.spec); got != test.want || len(problems) > 0 || !rec.enabled || rec.spec.Name != "name" {
@@ -165,7 +165,7 @@ func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	if len(got.problems) > 0 || !got.rec.enabled {
 		t.Fatalf("%+v", got)
 	}
-	want := rules.Spec{Name: "2", Label: "登录限流", Limit: []string{"sliding_log 100/60s"}, Mode: "shadow", OnStoreError: "deny"}
+	want := rules.Spec{Name: "2", Label: "登录限流", Limit: []string{"sliding_log 100/1m"}, Mode: "shadow", OnStoreError: "deny"}
 	if !reflect.DeepEqual(*got.rec.spec, want) {
 		t.Errorf("%+v", *got.rec.spec)
 	}
@@ -233,6 +233,7 @@ func TestNames(t *testing.T) {
 		"":          "-HASH",
 		"a b":       "a_b-HASH",
 		"\xff\x00":  "__-HASH",
+		"登录":        "__-HASH",
 		long:        long[:111] + "-HASH",
 		long + "/y": long[:111] + "-HASH",
 	} {

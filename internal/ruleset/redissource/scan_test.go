@@ -79,5 +79,5 @@ func TestTheInboxIsBounded(t *testing.T) {
 	if len(last) > 200 {
 		t.Errorf("%d bytes of a message that is too long are kept", len(last))
 	}
-	expect(t, table, "a 100/60s", "65561 bytes; at most 65536")
+	expect(t, table, "a 100/1m", "65561 bytes; at most 65536")
 }

@@ -50,52 +50,52 @@ func expect(t *testing.T, table *table, inForce, wrong string) {
 func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "", "b": "limitCount=5"}))
-	expect(t, table, "a 100/60s, b 5/60s", "")
+	expect(t, table, "a 100/1m, b 5/1m", "")
 
 	read(table, hashes(map[string]string{"a": "limitCount=101", "b": "limitCount=-1", "c": "timeWindow=60s"}))
-	expect(t, table, "a 101/60s, b 5/60s", "rate_limit_config:b: limitCount is \"-1\"; allowed: a whole number from 0 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
+	expect(t, table, "a 101/1m, b 5/1m", "rate_limit_config:b: limitCount is \"-1\"; allowed: a whole number from 0 to 4503599627370496 (2^52), in digits alone; the last good version of this rule stays in force\n"+
 		"rate_limit_config:c: timeWindow is \"60s\"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute; this rule is not in force")
 
 	read(table, hashes(map[string]string{"a": "enabled=false", "b": "limitCount=6"}))
-	expect(t, table, "b 6/60s", "")
+	expect(t, table, "b 6/1m", "")
 }
 
 func TestKeysThatAreNotHashes(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
-	expect(t, table, "a 100/60s", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
+	expect(t, table, "a 100/1m", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
 }
 
 func TestMessages(t *testing.T) {
 	const rule = `"limitType":"GLOBAL","limitCount":7,"timeWindow":"60","strategy":"TOKEN_BUCKET","enabled":true`
 	for _, test := range []struct{ message, inForce, wrong string }{
-		{`{"id":"b",` + rule + `}`, "a 100/60s, b 7/60s, named 9/60s", ""},
-		{`{"id":"a",` + rule + `}`, "a 7/60s, named 9/60s", ""},
-		{`{"id":17,` + rule + `}`, "a 100/60s, named 7/60s", ""}, // the hash named has this id
-		{`{"id":"a","deleted":true}`, "named 9/60s", ""},
-		{`{"id":"17","deleted":true}`, "a 100/60s", ""},
-		{`{"id":"nobody","deleted":true}`, "a 100/60s, named 9/60s", ""},
-		{`{"id":"a","deleted":false,` + rule + `}`, "a 7/60s, named 9/60s", ""},
-		{`{"id":"a","enabled":false}`, "named 9/60s", ""},
-		{`{"id":"17","enabled":0}`, "a 100/60s", ""},
-		{`{"id":"a","enabled":"1"}`, "a 100/60s, named 9/60s", ""},
-		{`{"id":"x","enabled":true}`, "a 100/60s, named 9/60s", "rate_limit_config:x: limitType is missing"},
-		{`{"id":"a","limitCount":5}`, "a 100/60s, named 9/60s", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
-		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/60s, named 9/60s", `field "limitCount" is given twice; it changes nothing`},
-		{`{"id":"a","limitCount":null}`, "a 100/60s, named 9/60s", `field "limitCount" is not a string, number, true or false`},
-		{`{"id":"a","x":[1]}`, "a 100/60s, named 9/60s", `field "x" is not a string`},
-		{`{"id":"a","deleted":"maybe"}`, "a 100/60s, named 9/60s", `deleted is "maybe"; allowed: true, false`},
-		{`{"limitCount":5}`, "a 100/60s, named 9/60s", `id is missing`},
-		{`{"id":"a"`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
-		{`["id","a","deleted",true]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL, or one rule as a JSON object"},
-		{`{"id":"a",}`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
-		{`{"id":"a"} x`, "a 100/60s, named 9/60s", "something follows the object"},
-		{`[{"id":"a"}]`, "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
-		{`reload_all`, "a 100/60s, named 9/60s", `message "reload_all": allowed: RELOAD_ALL`},
-		{"", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
-		{"{\"id\":\"a\xff\"}", "a 100/60s, named 9/60s", "allowed: RELOAD_ALL"},
-		{`{"id":"one-too-many",` + rule + `}`, "a 100/60s, named 9/60s", ""},
+		{`{"id":"b",` + rule + `}`, "a 100/1m, b 7/1m, named 9/1m", ""},
+		{`{"id":"a",` + rule + `}`, "a 7/1m, named 9/1m", ""},
+		{`{"id":17,` + rule + `}`, "a 100/1m, named 7/1m", ""}, // the hash named has this id
+		{`{"id":"a","deleted":true}`, "named 9/1m", ""},
+		{`{"id":"17","deleted":true}`, "a 100/1m", ""},
+		{`{"id":"nobody","deleted":true}`, "a 100/1m, named 9/1m", ""},
+		{`{"id":"a","deleted":false,` + rule + `}`, "a 7/1m, named 9/1m", ""},
+		{`{"id":"a","enabled":false}`, "named 9/1m", ""},
+		{`{"id":"17","enabled":0}`, "a 100/1m", ""},
+		{`{"id":"a","enabled":"1"}`, "a 100/1m, named 9/1m", ""},
+		{`{"id":"x","enabled":true}`, "a 100/1m, named 9/1m", "rate_limit_config:x: limitType is missing"},
+		{`{"id":"a","limitCount":5}`, "a 100/1m, named 9/1m", "rate_limit_config:a: timeWindow is missing; needed: limitType, limitTarget, limitCount, timeWindow, strategy, enabled; the last good version"},
+		{`{"id":"a",` + rule + `,"limitCount":8}`, "a 100/1m, named 9/1m", `field "limitCount" is given twice; it changes nothing`},
+		{`{"id":"a","limitCount":null}`, "a 100/1m, named 9/1m", `field "limitCount" is not a string, number, true or false`},
+		{`{"id":"a","x":[1]}`, "a 100/1m, named 9/1m", `field "x" is not a string`},
+		{`{"id":"a","deleted":"maybe"}`, "a 100/1m, named 9/1m", `deleted is "maybe"; allowed: true, false`},
+		{`{"limitCount":5}`, "a 100/1m, named 9/1m", `id is missing`},
+		{`{"id":"a"`, "a 100/1m, named 9/1m", "allowed: RELOAD_ALL, or one rule as a JSON object"},
+		{`["id","a","deleted",true]`, "a 100/1m, named 9/1m", "allowed: RELOAD_ALL, or one rule as a JSON object"},
+		{`{"id":"a",}`, "a 100/1m, named 9/1m", "allowed: RELOAD_ALL"},
+		{`{"id":"a"} x`, "a 100/1m, named 9/1m", "something follows the object"},
+		{`[{"id":"a"}]`, "a 100/1m, named 9/1m", "allowed: RELOAD_ALL"},
+		{`reload_all`, "a 100/1m, named 9/1m", `message "reload_all": allowed: RELOAD_ALL`},
+		{"", "a 100/1m, named 9/1m", "allowed: RELOAD_ALL"},
+		{"{\"id\":\"a\xff\"}", "a 100/1m, named 9/1m", "allowed: RELOAD_ALL"},
+		{`{"id":"one-too-many",` + rule + `}`, "a 100/1m, named 9/1m", ""},
 	} {
 		table := newTable(prefix, 3)
 		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
@@ -109,7 +109,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s: what is wrong with a message is told twice", test.message)
 		}
 		read(table, hashes(map[string]string{"a": "", "named": "id=17 limitCount=9"}))
-		expect(t, table, "a 100/60s, named 9/60s", "") // the hashes are the truth
+		expect(t, table, "a 100/1m, named 9/1m", "") // the hashes are the truth
 	}
 }
 
@@ -117,7 +117,7 @@ func TestRivals(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "limitType=IP", "b": "limitType=IP limitCount=5", "c": "limitType=IP limitTarget=10.0.0.0/8",
 		"tried": "limitType=IP mode=SHADOW", "g1": "", "g2": ""}))
-	expect(t, table, "a 100/60s, b 5/60s, c 100/60s, g1 100/60s, g2 100/60s, tried 100/60s",
+	expect(t, table, "a 100/1m, b 5/1m, c 100/1m, g1 100/1m, g2 100/1m, tried 100/1m",
 		`rate_limit_config:b: limitTarget is "*", as that of rate_limit_config:a: of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a`)
 }
 
@@ -126,7 +126,7 @@ func TestTwoKeysOfOneName(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}})
 	inForce, wrong := stateOf(table)
-	if inForce != taken+" 100/60s" || !strings.Contains(wrong, "is called "+taken) {
+	if inForce != taken+" 100/1m" || !strings.Contains(wrong, "is called "+taken) {
 		t.Errorf("%s; %s", inForce, wrong)
 	}
 }
@@ -223,7 +223,7 @@ func TestRulesAreCheckedTogether(t *testing.T) {
 	for _, few := range []bool{false, true} {
 		table := newTable(prefix, 1000)
 		read(table, many(100, map[string]string{"a": "", "b": ""}))
-		if n, some := names(table); n != 102 || some != "a token_bucket 100/60s, b token_bucket 100/60s, " {
+		if n, some := names(table); n != 102 || some != "a token_bucket 100/1m, b token_bucket 100/1m, " {
 			t.Fatalf("%d rules: %s", n, some)
 		}
 		if few {
@@ -238,7 +238,7 @@ func TestRulesAreCheckedTogether(t *testing.T) {
 			read(table, next)
 		}
 		n, some := names(table)
-		want := []string{"a token_bucket 100/60s, b token_bucket 7/60s, e token_bucket 8/60s, rate_limit_config:a: limitCount, timeWindow cannot be used: ",
+		want := []string{"a token_bucket 100/1m, b token_bucket 7/1m, e token_bucket 8/1m, rate_limit_config:a: limitCount, timeWindow cannot be used: ",
 			"; the last good version of this rule stays in force\n", "rate_limit_config:c: limitTarget is \"/a/**/b\": ", "; this rule is not in force\nrate_limit_config:d: limitCount, timeWindow cannot be used: "}
 		for _, part := range want {
 			if n != 103 || !strings.Contains(some, part) {
@@ -255,10 +255,10 @@ func TestRulesAreCheckedTogether(t *testing.T) {
 func TestRulesOutOfForceAreCheckedToo(t *testing.T) {
 	table := newTable(prefix, 1000)
 	read(table, hashes(map[string]string{"a": "", "b": "", "c": ""}))
-	expect(t, table, "a 100/60s, b 100/60s, c 100/60s", "")
+	expect(t, table, "a 100/1m, b 100/1m, c 100/1m", "")
 	const off = "strategy=SLIDING_COUNTER slices=7 enabled=false"
 	read(table, hashes(map[string]string{"a": off, "b": "limitCount=5", "c": "", "d": off}))
-	expect(t, table, "b 5/60s, c 100/60s", "; this rule is disabled\nrate_limit_config:d: ")
+	expect(t, table, "b 5/1m, c 100/1m", "; this rule is disabled\nrate_limit_config:d: ")
 }
 
 // TestTwoSpellingsOfOneTarget: they are reported, and only the first has an effect.
@@ -266,7 +266,7 @@ func TestTwoSpellingsOfOneTarget(t *testing.T) {
 	for _, two := range [][2]string{{"192.0.2.7", "192.0.2.7/32"}, {"192.0.2.7", "::ffff:192.0.2.7"}, {"2001:db8::1", "2001:DB8:0::1"}} {
 		table := newTable(prefix, 10)
 		read(table, hashes(map[string]string{"a": "limitType=IP limitTarget=" + two[0], "b": "limitType=IP limitTarget=" + two[1]}))
-		expect(t, table, "a 100/60s, b 100/60s", "of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a")
+		expect(t, table, "a 100/1m, b 100/1m", "of one limitType only one rule applies to a request; of the two it is that of rate_limit_config:a")
 	}
 }
 
@@ -277,23 +277,23 @@ func TestDisabledHashIsOffDespiteMistakes(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "", "b": ""}))
 	for _, test := range []struct{ fields, inForce, wrong string }{
-		{"limitCount=many", "a 100/60s, b 100/60s", "the last good version of this rule stays in force"},
-		{"limitCount=many enabled=false", "b 100/60s", count},
-		{"limitCount=many enabled=0", "b 100/60s", "this rule is disabled"},
-		{"limitCount=many enabled=no", "a 100/60s, b 100/60s", count},
-		{"version=2 enabled=false", "a 100/60s, b 100/60s", "version is \"2\""},
-		{"limitCount=many", "a 100/60s, b 100/60s", "the last good version of this rule stays in force"},
-		{"limitCount=7 enabled=false", "b 100/60s", ""},
-		{"limitCount=7", "a 7/60s, b 100/60s", ""},
+		{"limitCount=many", "a 100/1m, b 100/1m", "the last good version of this rule stays in force"},
+		{"limitCount=many enabled=false", "b 100/1m", count},
+		{"limitCount=many enabled=0", "b 100/1m", "this rule is disabled"},
+		{"limitCount=many enabled=no", "a 100/1m, b 100/1m", count},
+		{"version=2 enabled=false", "a 100/1m, b 100/1m", "version is \"2\""},
+		{"limitCount=many", "a 100/1m, b 100/1m", "the last good version of this rule stays in force"},
+		{"limitCount=7 enabled=false", "b 100/1m", ""},
+		{"limitCount=7", "a 7/1m, b 100/1m", ""},
 	} {
 		read(table, hashes(map[string]string{"a": test.fields, "b": ""}))
 		expect(t, table, test.inForce, test.wrong)
 	}
 	read(table, hashes(map[string]string{"a": "limitCount=many", "b": ""}))
 	table.receive(`{"id":"a","enabled":false}`)
-	expect(t, table, "b 100/60s", count)
+	expect(t, table, "b 100/1m", count)
 	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "b": {fields: usual("")}})
-	expect(t, table, "a 7/60s, b 100/60s", "is no hash")
+	expect(t, table, "a 7/1m, b 100/1m", "is no hash")
 }
 
 // TestDisabledHashSwitchesOffEarlierSources: the rule of its name, until it is enabled or gone.
@@ -305,10 +305,10 @@ func TestDisabledHashSwitchesOffEarlierSources(t *testing.T) {
 		hashes map[string]string
 		want   string
 	}{
-		{map[string]string{"c": ""}, "a 1/1s, b 1/1s, c token_bucket 100/60s"},
-		{map[string]string{"c": "", "a": "enabled=false"}, "b 1/1s, c token_bucket 100/60s"},
-		{map[string]string{"c": "", "a": "enabled=false limitCount=many"}, "b 1/1s, c token_bucket 100/60s"},
-		{map[string]string{"c": "", "a": "enabled=true"}, "a token_bucket 100/60s, b 1/1s, c token_bucket 100/60s"},
+		{map[string]string{"c": ""}, "a 1/1s, b 1/1s, c token_bucket 100/1m"},
+		{map[string]string{"c": "", "a": "enabled=false"}, "b 1/1s, c token_bucket 100/1m"},
+		{map[string]string{"c": "", "a": "enabled=false limitCount=many"}, "b 1/1s, c token_bucket 100/1m"},
+		{map[string]string{"c": "", "a": "enabled=true"}, "a token_bucket 100/1m, b 1/1s, c token_bucket 100/1m"},
 		{map[string]string{"c": "enabled=false", "none": "enabled=false"}, "a 1/1s, b 1/1s"},
 	} {
 		read(table, hashes(test.hashes))
@@ -333,7 +333,7 @@ func TestAHashThatIsGoneIsCalledNoMore(t *testing.T) {
 	read(table, hashes(map[string]string{"a": "id=m"}))
 	table.receive(`{"id":"m","deleted":true}`)
 	table.receive(`{"id":"m","limitType":"GLOBAL","limitCount":7,"timeWindow":60,"strategy":"TOKEN_BUCKET","enabled":true}`)
-	expect(t, table, "m 7/60s", "")
+	expect(t, table, "m 7/1m", "")
 }
 
 // TestRulesAreCompiledOnce: who is told of it and has the same compiler need not do it.
@@ -361,7 +361,7 @@ func TestLastGoodVersionOutlivesABadOne(t *testing.T) {
 	read(table, hashes(map[string]string{"a": ""}))
 	table.put(prefix+"a", reading{fields: usual("limitCount=7")})
 	table.put(prefix+"a", reading{fields: usual("limitCount=x")})
-	expect(t, table, "a 7/60s", "the last good version")
+	expect(t, table, "a 7/1m", "the last good version")
 }
 
 // TestMessagesFindHashesByID: of several hashes the first by its key, and the one whose key it

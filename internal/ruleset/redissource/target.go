@@ -93,10 +93,12 @@ const longestName = 128
 // name, one derived from it.
 func nameOf(suffix string) string {
 	plain := make([]byte, 0, longestName)
-	for i := 0; i < len(suffix) && len(plain) < longestName; i++ {
-		c := suffix[i]
+	for _, c := range suffix {
+		if len(plain) == longestName {
+			break
+		}
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
-			plain = append(plain, c)
+			plain = append(plain, byte(c))
 		} else {
 			plain = append(plain, '_')
 		}

@@ -63,7 +63,7 @@ func TestInvalidBodiesAreDescribed(t *testing.T) {
 		"an empty key": {claim(`"name":"a","limit":"5/1m","key":""`), "requests[1].claims[0].key",
 			"0 bytes long", "1 to 65536 bytes"},
 		"a name with space": {claim(`"name":"a b","limit":"5/1m","key":"k"`), "requests[1].claims[0].name",
-			`"a b"`, "1 to 128 letters, digits and . _ -"},
+			`"a b"`, "1 to 128 of a-z A-Z 0-9 and . _ -"},
 		"our own name": {claim(`"name":"weir.reservation","limit":"5/1m","key":"k"`),
 			"requests[1].claims[0].name", `"weir.reservation"`, "names that do not begin with weir."},
 		"no period": {claim(`"name":"a","limit":"5","key":"k"`), "requests[1].claims[0].limit", `"5"`,

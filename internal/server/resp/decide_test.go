@@ -151,7 +151,7 @@ func TestInvalidQuestionsAreErrors(t *testing.T) {
 		{"WEIR.RESET LIMIT a 1/1s u COST 1", `-ERR syntax error: "COST" is not LIMIT, RULES`},
 		{"WEIR.DECIDE LIMIT a 1/1s", "-ERR LIMIT needs a name, a limit and a key, such as LIMIT sms 5/1h user:42"},
 		{"WEIR.DECIDE LIMIT a 1/60 u", `-ERR weir: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is not one`},
-		{"WEIR.DECIDE LIMIT a/b 1/1s u", `-ERR weir: name is "a/b"; allowed: 1 to 128 letters, digits and . _ -`},
+		{"WEIR.DECIDE LIMIT a/b 1/1s u", `-ERR weir: name is "a/b"; allowed: 1 to 128 of a-z A-Z 0-9 and . _ -`},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST -1", "-ERR weir: cost is -1; allowed: 0 to 4503599627370496 (2^52)"},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST x", `-ERR weir: cost is "x"; allowed: a whole number`},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST", "-ERR COST needs a number"},

@@ -326,7 +326,7 @@ func TestHeadersOfManyLimitsAreBounded(t *testing.T) {
 func TestBodyHasTheMessageOfTheRule(t *testing.T) {
 	client := dial(t, memstore.New(), `rules: [{name: r, limit: fixed_window 1/1h, message: {zh: "每 {window} {limit} 次", en: no}}]`, rls.Options{})
 	ask(t, client, of("a", "b"))
-	if r := ask(t, client, of("a", "b")); !strings.Contains(string(r.GetRawBody()), `"detail":"每 1 小时 1 次"`) {
+	if r := ask(t, client, of("a", "b")); !strings.Contains(string(r.GetRawBody()), `"detail":"每 1小时 1 次"`) {
 		t.Errorf("%s", r.GetRawBody())
 	}
 }

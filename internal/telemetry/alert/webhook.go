@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirproject/weir/internal/pause"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/internal/timewords"
 )
 
 const (
@@ -44,11 +45,12 @@ var Formats = []string{"json", "slack", "feishu", "dingtalk"}
 
 // A WebhookConfig says where messages go.
 type WebhookConfig struct {
-	URL    string
-	Format string // one of Formats
-	Secret string // signs messages; "": they are not signed
-	Node   string // that sends
-	Log    *slog.Logger
+	URL      string
+	Format   string // one of Formats
+	Language string // one of Languages
+	Secret   string // signs messages; "": they are not signed
+	Node     string // that sends
+	Log      *slog.Logger
 }
 
 // A Webhook sends messages, one after the other, and repeats those that were not accepted. It is safe for concurrent
@@ -105,6 +107,9 @@ func NewWebhook(c WebhookConfig) *Webhook {
 // Send queues a message. The same alert's message of the same kind that still waits is replaced.
 func (w *Webhook) Send(a *telemetry.Alert) {
 	m := message{*a, time.Now()}
+	if w.Language == "zh" {
+		m.Text = inChinese(a)
+	}
 	w.mu.Lock()
 	w.queue = slices.DeleteFunc(w.queue, func(other message) bool {
 		return ID(&other.Alert) == ID(a) && other.status() == m.status()
@@ -295,7 +300,14 @@ func (w *Webhook) body(m *message, now time.Time) any {
 
 // text is a message for people.
 func (w *Webhook) text(m *message) string {
-	if m.status() == "resolved" {
+	resolved := m.status() == "resolved"
+	switch {
+	case w.Language == "zh" && resolved:
+		lasted := timewords.Of("zh").Duration(m.Resolved.Sub(m.Since).Round(time.Second))
+		return fmt.Sprintf("[weir] 已恢复（持续%s）：%s（节点 %s：%s）", lasted, ID(&m.Alert), w.Node, m.Text)
+	case w.Language == "zh":
+		return fmt.Sprintf("[weir] %s：%s（节点 %s）", m.Name, m.Text, w.Node)
+	case resolved:
 		return fmt.Sprintf("[weir] resolved after %v: %s (on %s: %s)", m.Resolved.Sub(m.Since).Round(time.Second),
 			ID(&m.Alert), w.Node, m.Text)
 	}

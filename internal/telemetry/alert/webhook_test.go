@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -136,7 +139,7 @@ func TestErrorsHideTheURL(t *testing.T) {
 func TestMessagesOfEachFormat(t *testing.T) {
 	const secret = "0123456789abcdef"
 	since := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	fires := telemetry.Alert{Name: "reject_share", Rule: "login", Text: "refused <50 %> & more", Value: 0.5, Limit: 0.1, Since: since}
+	fires := telemetry.Alert{Name: "reject_share", Rule: "login", Text: "refused <50 %> & more", Value: 0.5, Limit: 0.1, Since: since, Total: 200, Window: time.Minute}
 	ended := fires
 	ended.Resolved = since.Add(90 * time.Second)
 	type got struct {
@@ -161,9 +164,10 @@ func TestMessagesOfEachFormat(t *testing.T) {
 		io.WriteString(w, `{"code":0}`)
 	}))
 	defer server.Close()
+	language := "en"
 	send := func(format string) []got {
 		list = nil
-		w := NewWebhook(WebhookConfig{URL: server.URL + "/hook?access_token=x", Format: format, Secret: secret, Node: "n1", Log: quiet})
+		w := NewWebhook(WebhookConfig{URL: server.URL + "/hook?access_token=x", Format: format, Language: language, Secret: secret, Node: "n1", Log: quiet})
 		defer w.Close()
 		w.Send(&fires)
 		w.Send(&ended)
@@ -194,8 +198,42 @@ func TestMessagesOfEachFormat(t *testing.T) {
 		f["sign"] != base64.StdEncoding.EncodeToString(sum(f["timestamp"].(string)+"\n"+secret, "")) {
 		t.Errorf("feishu: %v", f)
 	}
+	language = "zh"
+	z := send("feishu")
+	for i, want := range []string{"[weir] reject_share：规则 login 在 1分钟 内拒绝了 200 个请求中的 50%，超过 10%（节点 n1）",
+		"[weir] 已恢复（持续1分钟30秒）：reject_share/login（节点 n1：规则 login"} {
+		if got := z[i].body["content"].(map[string]any)["text"].(string); !strings.HasPrefix(got, want) {
+			t.Errorf("feishu in Chinese: %s", got)
+		}
+	}
+	language = "en"
 	d := send("dingtalk")[0]
 	if d.body["msgtype"] != "text" || d.body["text"].(map[string]any)["content"] != text || !strings.Contains(d.query, "access_token=x&sign=") {
 		t.Errorf("dingtalk: %v", d)
+	}
+}
+
+// TestChineseIsThatOfTheConsole: an alert has one sentence wherever it is read, and each name has one.
+func TestChineseIsThatOfTheConsole(t *testing.T) {
+	console, err := os.ReadFile("../../server/console/static/texts/frame.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := make(map[string]string)
+	for _, found := range regexp.MustCompile(`(?m)^\t'alert\.([\w.]+)': \['.*', '(.*)'\],$`).FindAllStringSubmatch(string(console), -1) {
+		if name := found[1]; !strings.HasPrefix(name, "title.") && name != "and" {
+			texts[name] = found[2]
+		}
+	}
+	if !maps.Equal(texts, chinese) {
+		t.Errorf("the console has\n%q\nmessages have\n%q", texts, chinese)
+	}
+	several := &telemetry.Alert{Name: "near_limit", Value: 0.95, What: "10/1m", Count: 3, Rules: []string{"a", "b {n}", "c"}, Alone: true}
+	const want = "规则 a 的所有请求共享限额 10/1m，已用 95%；另有 2 条，例如 b {n}、c（仅为单个节点的计数：Redis 没有应答）"
+	if got := inChinese(several); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := inChinese(&telemetry.Alert{Name: "later", Text: "text"}); got != "text" {
+		t.Errorf("an unknown alert is %q", got)
 	}
 }
