@@ -14,6 +14,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -272,6 +273,23 @@ func (s *Store) Reset(_ context.Context, claims []weir.Claim) error {
 		sh.mu.Unlock()
 	}
 	return nil
+}
+
+// ResetNames deletes the states of all keys under limits of these names, and returns their number.
+func (s *Store) ResetNames(names ...string) (keys int) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for e := range sh.table.Load().all {
+			if slices.Contains(names, e.owner.Load().limit.Name()) {
+				e.lock()
+				s.drop(sh, e)
+				keys++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return keys
 }
 
 // Close implements weir.Store. The keys are forgotten: Save them first if they matter.

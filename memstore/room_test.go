@@ -147,6 +147,35 @@ func TestNewcomersTogether(t *testing.T) {
 	}
 }
 
+func TestResetOfAllKeysOfNames(t *testing.T) {
+	store, _ := driven(t, 10_000)
+	count := func(name string, spec weir.Spec, keys int) *weir.Limiter {
+		l, err := weir.New(store, name, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range keys {
+			if answer, err := l.Allow(t.Context(), fmt.Sprint(i)); !answer.Allowed || err != nil {
+				t.Fatal(answer, err)
+			}
+		}
+		return l
+	}
+	login := count("login", weir.FixedWindow{Limit: 1, Window: time.Hour}, 500)
+	count("login", weir.PerSecond(1), 7)
+	count("login.2", weir.SlidingLog{Limit: 1, Window: time.Hour}, 300)
+	other := count("login.20", weir.FixedWindow{Limit: 1, Window: time.Hour}, 100)
+	bytes := store.Stats().Bytes
+	if n := store.ResetNames("login", "login.2"); n != 807 || store.Stats().Keys != 100 || store.Stats().Bytes >= bytes {
+		t.Errorf("%d keys are reset, %+v are left", n, store.Stats())
+	}
+	for l, want := range map[*weir.Limiter]bool{login: true, other: false} {
+		if answer, err := l.Allow(t.Context(), "7"); answer.Allowed != want || err != nil {
+			t.Errorf("%v: %+v, %v", want, answer, err)
+		}
+	}
+}
+
 func TestSweepAndReset(t *testing.T) {
 	store, now := driven(t, 10_000)
 	l := limiter(t, store, weir.SlidingCounter{Limit: 3, Window: time.Second, Slices: 10})

@@ -146,7 +146,19 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 		"tested"); !regexp.MustCompile(`fixed_window 2/1h +2 `).MatchString(out) {
 		t.Errorf("it prints\n%s", out)
 	}
+	for range 2 {
+		status(t, servers[0].at("gateway")+"/")
+	}
+	redistest.Await(t, "the refusal on both nodes", passes(t, servers, "/", 429))
+	ann.fails(1, "give --yes", "keys", "reset", "--rule", "search")
+	if out := ann.does("keys", "reset", "--rule", "per-ip", "--yes"); out != "all keys of per-ip are reset: 1\n" {
+		t.Errorf("it prints\n%s", out)
+	}
+	redistest.Await(t, "the reset on the other node", func() bool { return status(t, servers[1].at("gateway")+"/") == 200 })
 	bob := operate(t, servers[1])
+	if out := bob.does("rules", "history", "per-ip"); !strings.Contains(out, "reset all keys") {
+		t.Errorf("the history is\n%s", out)
+	}
 	if out := bob.does("rules", "history", "per-ip"); !regexp.MustCompile(`2 +\S+ +somebody at 127\.0\.0\.1 ` +
 		`+reset +per-ip +tested +key client\.ip=9:127\.0\.0\.1\n`).MatchString(out) {
 		t.Errorf("the history is\n%s", out)

@@ -185,7 +185,8 @@ func unreadable(file string, set *rules.Set) []finding {
 	return nil
 }
 
-// uncovered names the certificates that weir serve could not use, and the hosts of routes for which the gateway has none.
+// uncovered names the certificates that weir serve could not use, and the hosts of routes for which the gateway has
+// none.
 func (f *listenerFlags) uncovered(name string, file *rules.File) (findings []finding) {
 	if len(f.certs) == 0 {
 		return nil
@@ -199,8 +200,10 @@ func (f *listenerFlags) uncovered(name string, file *rules.File) (findings []fin
 		return mistakes(name, err)
 	}
 	for _, host := range missed {
-		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host, strings.Join(f.certs, ", "))
-		findings = append(findings, finding{Severity: "error", File: name, Message: message, text: name + ": " + message})
+		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host,
+			strings.Join(f.certs, ", "))
+		findings = append(findings, finding{Severity: "error", File: name, Message: message,
+			text: name + ": " + message})
 	}
 	return findings
 }

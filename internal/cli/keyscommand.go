@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/weirproject/weir/internal/server/admin"
@@ -33,6 +36,35 @@ func (o *operator) key(method, path string, args []string) error {
 			fmt.Fprintf(w, "\nbanned for another %gs; weir bans lift ends the ban\n", k.BannedFor)
 		}
 	})
+}
+
+// resetKeys resets a key, or with --yes and without a key all keys of a rule.
+func (o *operator) resetKeys(args []string) error {
+	if !o.yes || len(args) > 0 || o.rule == "" {
+		err := o.key(http.MethodPost, "keys/reset", args)
+		if err != nil && len(args) == 0 && o.rule != "" {
+			err = fmt.Errorf("%w; to reset all keys of the rule give --yes instead of a key", err)
+		}
+		return err
+	}
+	r := &serverRequest{method: http.MethodPost, path: "rules/" + url.PathEscape(o.rule) + "/reset", query: o.query()}
+	for total := 0; ; {
+		var answer admin.RuleReset
+		if _, err := o.send(r, &answer); err != nil {
+			return fmt.Errorf("%d keys were reset; run the command again for the others: %w", total, err)
+		}
+		if total += answer.Keys; answer.Next == "" {
+			answer.Keys = total
+			text, _ := json.Marshal(answer) // it was decoded from JSON
+			return o.print(append(text, '\n'), func(w io.Writer) {
+				fmt.Fprintf(w, "all keys of %s are reset: %d\n", o.rule, total)
+			})
+		}
+		fmt.Fprintf(o.system.Err, "%d keys are reset so far\n", total)
+		r.query.Set("cursor", answer.Next)
+		o.cancel()
+		o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+	}
 }
 
 func (o *operator) listBans([]string) error {

@@ -261,9 +261,14 @@ is the values of the rule's key components, in order, or one text as weir bans l
 				example: "  weir keys get 203.0.113.7 --rule per-ip", flags: [][2]string{{"rule"}},
 				run: func(o *operator, args []string) error { return o.key(http.MethodGet, "keys", args) },
 			}, {
-				use: "reset KEY... --rule RULE", short: "Reset the counts of a key", args: ofKey,
-				example: "  weir keys reset 203.0.113.7 --rule per-ip", flags: [][2]string{flagWhy, {"rule"}},
-				run: func(o *operator, args []string) error { return o.key(http.MethodPost, "keys/reset", args) },
+				use: "reset KEY... --rule RULE", args: ofKey,
+				short: "Reset the counts of a key, or of all keys of a rule",
+				long: `Reset the counts of a key under a rule, or with --yes and without KEY those of all its keys. In
+Redis these are searched for, which takes a while; requests that come meanwhile may be counted
+and stay so. Bans stay.`,
+				example: "  weir keys reset 203.0.113.7 --rule per-ip",
+				flags:   [][2]string{flagWhy, {"rule"}, {"yes", "reset all keys of the rule"}},
+				run:     (*operator).resetKeys,
 			},
 		})
 }

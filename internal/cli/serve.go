@@ -96,7 +96,8 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.rules.State, "state", "",
 		"`FILE` that preserves the counts in memory across restarts (default: none)")
 	f.http.add(flags, "http", "127.0.0.1:8080",
-		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path,\nfd:NAME (a socket that systemd passed), or off")
+		"`ADDR` of the API, forward-auth, metrics and health: host:port, unix:///path,\n"+
+			"fd:NAME (a socket that systemd passed), or off")
 	f.gateway.add(flags, "gateway", "",
 		"`ADDR` of the gateway (default 127.0.0.1:8081 if there is an upstream\nor a route)")
 	f.resp.add(flags, "resp", "", "`ADDR` of the Redis protocol (RESP) listener (default: off)")

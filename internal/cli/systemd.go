@@ -115,12 +115,14 @@ func (s *System) passed() (map[string]*os.File, error) {
 		return nil, nil
 	}
 	if n, err := strconv.Atoi(count); err != nil || n != len(names) {
-		return nil, fmt.Errorf("LISTEN_FDS is %.20q and LISTEN_FDNAMES has %d names; allowed: one for each", count, len(names))
+		return nil, fmt.Errorf("LISTEN_FDS is %.20q and LISTEN_FDNAMES has %d names; allowed: one for each",
+			count, len(names))
 	}
 	passed := make(map[string]*os.File)
 	for i, name := range names {
 		if passed[name] != nil {
-			return nil, fmt.Errorf("LISTEN_FDNAMES has %.80q twice: give each socket unit its own FileDescriptorName", name)
+			return nil, fmt.Errorf("LISTEN_FDNAMES has %.80q twice: give each socket unit its own FileDescriptorName",
+				name)
 		}
 		passed[name] = os.NewFile(uintptr(firstPassed+i), name)
 	}

@@ -17,6 +17,7 @@ import (
 // A stack is the layers between the gate and Redis, with the local fallback store.
 type stack struct {
 	*layers.Stack
+	local   *memstore.Store // below Stack.Local
 	log     *slog.Logger
 	metrics *servermetrics.Metrics
 	terms   atomic.Pointer[map[string]layers.Terms]
@@ -30,11 +31,11 @@ func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, er
 	if err != nil {
 		return nil, err
 	}
-	local := memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes))
+	s.local = memstore.New(memstore.WithMaxKeys(c.FallbackKeys), memstore.WithMaxBytes(c.MaxBytes))
 	bounds := memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
 		memstore.WithoutOverflow())
 	o := layers.Options{
-		Local:          m.Watch(local),
+		Local:          m.Watch(s.local),
 		Nodes:          c.Nodes,
 		Bounds:         m.Watch(bounds),
 		Terms:          s.of,

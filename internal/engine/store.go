@@ -159,6 +159,17 @@ func (l *lateConn) Delete(ctx context.Context, keys []string) error {
 	return conn.Delete(ctx, keys)
 }
 
+// Scan lists keys, as redisstore.Store.Scan needs it.
+func (l *lateConn) Scan(ctx context.Context, cursor, match string, look int64) ([]string, string, error) {
+	conn, err := l.connected()
+	if err != nil {
+		return nil, "", err
+	}
+	return conn.(interface {
+		Scan(context.Context, string, string, int64) ([]string, string, error)
+	}).Scan(ctx, cursor, match, look)
+}
+
 // Cluster implements redisstore.Conn.
 func (l *lateConn) Cluster() bool { return l.config.cluster() }
 

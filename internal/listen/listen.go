@@ -162,7 +162,7 @@ func (c Config) check() (address, error) {
 		}
 	}
 	wrong(len(c.Certs) != len(c.Keys), "keys", c.Keys,
-		fmt.Sprintf("as many files as certificates, each with the key of its certificate; there are %d", len(c.Certs)))
+		fmt.Sprintf("as many files as certificates, which are %d, in the same order", len(c.Certs)))
 	wrong(c.ClientCA != "" && len(c.Certs) == 0, "client_ca", c.ClientCA,
 		"only with certs and keys: client certificates need TLS")
 	wrong(!c.ProxyProtocol && len(c.Trusted) > 0, "trusted", c.Trusted, "only with the PROXY protocol")
@@ -216,7 +216,7 @@ type address struct {
 	host, port string
 }
 
-const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, or unix:///path?mode=0660, or fd:NAME of a passed socket"
+const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, unix:///path?mode=0660, or fd:NAME of a passed socket"
 
 func parseAddress(text string) (address, error) {
 	if strings.HasPrefix(text, "unix:") {

@@ -16,7 +16,8 @@ func (c Config) openPassed(name string) (net.Listener, error) {
 	if file == nil {
 		names := slices.Sorted(maps.Keys(c.Passed))
 		return nil, &weir.InputError{Field: "address", Given: c.Address, Allowed: fmt.Sprintf("fd: and the name of a "+
-			"socket that the service manager passed and no other listener has; these are %q", strings.Join(names, ", "))}
+			"socket that the service manager passed and no other listener has; these are %q",
+			strings.Join(names, ", "))}
 	}
 	delete(c.Passed, name)
 	defer file.Close()

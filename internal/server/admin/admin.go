@@ -36,6 +36,9 @@ type Server struct {
 	Local    weir.Store // that decides rules with on_store_error: local; nil: its counts are not shown
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
+	// ResetRule deletes counts of keys of a rule, as many as it can in a second, beginning at the cursor of the answer
+	// before; next is "" after the last key.
+	ResetRule func(ctx context.Context, rule *rules.Rule, cursor string) (keys int, next string, err error)
 	// Reload reads all sources, and returns when their rules are in force, or their mistakes.
 	Reload   func(context.Context) error
 	Mistakes func(error) []web.Mistake // in errors of Reload and Status

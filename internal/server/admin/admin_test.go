@@ -112,6 +112,12 @@ func memory(t testing.TB) *world {
 func (w *world) start(access ...web.Config) *client {
 	w.t.Helper()
 	server := w.server
+	server.ResetRule = func(_ context.Context, _ *rules.Rule, cursor string) (int, string, error) {
+		if cursor == "wrong" {
+			return 0, "", &weir.InputError{Field: "cursor", Given: cursor, Allowed: "another"}
+		}
+		return map[string]int{"": 500, "a 7": 3}[cursor], map[string]string{"": "a 7"}[cursor], nil
+	}
 	server.Services = func() []servermetrics.Service {
 		down := servermetrics.Address{URL: "http://10.0.0.1:8080", Weight: 3, EjectedFor: 9.5, Failures: 5, Ejections: 1}
 		return []servermetrics.Service{{Name: "order", Addresses: []servermetrics.Address{down}, Retries: 2}}
@@ -325,6 +331,20 @@ func TestExceptionsCompileNothing(t *testing.T) {
 	if n := w.compiled.Load() - before; n != 0 {
 		t.Errorf("4 changes of exceptions compiled the rules %d times", n)
 	}
+}
+
+// TestResetOfARule: it is recorded once, whatever the number of requests.
+func TestResetOfARule(t *testing.T) {
+	w := memory(t)
+	c := w.start()
+	c.ask("POST rules/jobs/reset?why=test", "").has(200, `"keys": 500`, `"next": "a 7"`)
+	if answer := c.ask("POST rules/jobs/reset?why=test&cursor=a+7", "").has(200, `"rule": "jobs"`, `"keys": 3`); strings.Contains(answer.text, "next") {
+		t.Error(answer.text)
+	}
+	if history := c.ask("GET history?name=jobs", "").has(200, `"what": "reset all keys"`).text; strings.Count(history, "reset all keys") != 1 {
+		t.Error(history)
+	}
+	c.ask("POST rules/nobody/reset", "").has(404)
 }
 
 func TestKeys(t *testing.T) {
@@ -627,6 +647,7 @@ func losses(t *testing.T) *client {
 	c.ask("DELETE exceptions/"+e.ID, "", match, made.header.Get("ETag")).has(409, how)
 	c.ask("POST keys/reset?rule=guess&value=203.0.113.7", "").has(409, how)
 	c.ask("POST bans/lift?rule=guess&value=203.0.113.7", "").has(409, how)
+	c.ask("POST rules/guess/reset", "").has(409, how)
 	c.ask("POST restore?dry_run=true", "").has(200, `"block-1"`, `"lost": 7`)
 	return c
 }
@@ -700,7 +721,7 @@ func TestOperationsOnKeysNeedHistory(t *testing.T) {
 
 func outages(c *client) {
 	for _, line := range []string{"GET rules", "GET rules/login", "DELETE rules/login", "POST rules/login/enable",
-		"POST rules/login/disable", "POST rules/login/confirm",
+		"POST rules/login/disable", "POST rules/login/confirm", "POST rules/all/reset",
 		"POST rules/login/rollback?to=1", "GET history", "GET exceptions", "GET exceptions/block-1",
 		"DELETE exceptions/block-1", "GET keys?rule=all", "POST keys/reset?rule=all",
 		"POST rules/login/promote", "GET bans", "POST bans/lift?rule=guess&key=client.ip%3D11%3A203.0.113.7"} {
@@ -763,6 +784,9 @@ func everyStatus(t *testing.T, w *world, c, guarded *client) {
 	c.ask("GET keys?rule=per-ip", "").has(422)
 	c.ask("POST keys/reset?rule=nobody", "").has(404)
 	c.ask("POST keys/reset?rule=per-ip", "").has(422)
+	c.ask("POST rules/all/reset", "").has(200)
+	c.ask("POST rules/all/reset?cursor=wrong", "").has(422)
+	c.ask("POST rules/nobody/reset", "").has(404)
 	const block = `{"kind":"block","rule":"per-ip","by":"user","values":["x"],"for":"1h"}`
 	made := c.ask("POST exceptions", block, isNew, "*").has(200)
 	c.ask("POST exceptions", block, isNew, "*").has(412)

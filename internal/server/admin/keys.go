@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,6 +137,25 @@ func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 		Reason: c.by().Why})
 	after, _, err := h.state(ctx, c)
 	return after, err
+}
+
+// resetRule resets keys of a rule. It is recorded once, with the first of them.
+func (h *handler) resetRule(ctx context.Context, c *call) (any, error) {
+	list := h.Gate.Rules().Rules()
+	at := slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule.Name() == c.name() })
+	if at < 0 {
+		return nil, web.Refuse(missing, "rule is %.130q; allowed: one that is in force", c.name())
+	}
+	cursor := c.query.Get("cursor")
+	if cursor == "" {
+		if err := h.note(ctx, c, "reset all keys", c.name(), ""); err != nil {
+			return nil, err
+		}
+		h.Log.Info("admin: all keys of a rule are being reset", "rule", c.name(), "who", c.who, "why", c.by().Why)
+		h.Mark(telemetry.Mark{Kind: "reset", Rule: c.name(), Text: "all keys reset", Actor: c.who, Reason: c.by().Why})
+	}
+	keys, next, err := h.ResetRule(ctx, list[at], cursor)
+	return RuleReset{Rule: c.name(), Keys: keys, Next: next}, err
 }
 
 func (h *handler) listBans(ctx context.Context, _ *call) (any, error) {

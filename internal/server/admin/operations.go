@@ -128,6 +128,9 @@ func keyOperations() []operation {
 		{method: post, path: "keys/reset", id: "resetKey", run: (*handler).resetKey, answer: Key{},
 			query: "rule key value why", writes: true, store: true, errors: []int{missing, conflict, invalid},
 			summary: "Reset the counts of a key"},
+		{method: post, path: "rules/{name}/reset", id: "resetRule", run: (*handler).resetRule, answer: RuleReset{},
+			query: "cursor why", writes: true, store: true, errors: []int{missing, conflict, invalid},
+			summary: "Reset the counts of keys of a rule, and go on with the cursor until all are"},
 		{method: get, path: "bans", id: "listBans", run: (*handler).listBans, answer: Bans{},
 			store: true, summary: "List up to 1,000 bans in force"},
 		{method: post, path: "bans/lift", id: "liftBan", run: (*handler).liftBan, answer: Lifted{},
@@ -198,9 +201,11 @@ var parameters = map[string]web.Parameter{
 	"good":       {Doc: "A condition that requests of legitimate clients meet, such as path=/login status<400."},
 	"most": {Doc: "The maximum number of entries of the answer.",
 		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
-	"rule":  {Doc: "The name of the rule; of diff: the body is this rule alone."},
-	"key":   {Doc: "The key as lists of bans print it, or the value of a key with one component."},
-	"value": {Doc: "A value for each component of the rule's key.", Schema: web.Schema{"type": "array", "items": text}},
+	"rule":   {Doc: "The name of the rule; of diff: the body is this rule alone."},
+	"key":    {Doc: "The key as lists of bans print it, or the value of a key with one component."},
+	"cursor": {Doc: "The next of the answer before; at first none."},
+	"value": {Doc: "A value for each component of the rule's key.",
+		Schema: web.Schema{"type": "array", "items": text}},
 }
 
 var (

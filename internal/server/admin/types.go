@@ -153,6 +153,13 @@ type Key struct {
 	BannedFor  float64    `json:"banned_for,omitzero" doc:"Seconds; absent if the key is not banned."`
 }
 
+// A RuleReset is the result of a reset of some keys of a rule.
+type RuleReset struct {
+	Rule string `json:"rule"`
+	Keys int    `json:"keys" doc:"The number of keys whose counts were deleted."`
+	Next string `json:"next,omitzero" doc:"The cursor of the next request; absent after the last key."`
+}
+
 // A KeyLimit is the state of a key under one limit.
 type KeyLimit struct {
 	Limit      string   `json:"limit"`
