@@ -129,7 +129,8 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestAHundredThousandRules.* TestTenThousandRules.* TestPausesAreSpread TestBusyRulesAreWatched TestIdleKeysAreForgotten \
 	TestFloodOfPassedRequestsHidesNoRefusal TestDrawsAllOnceTheFloodIsOver TestMostClaims TestErrorsOfARun \
 	TestExceptionsAreBounded TestTheFileIsBounded TestSeriesOfCountedRulesAreBounded TestPropagationOfSets TestHugeSets \
-	TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart TestFlagsOfThePagesExist
+	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \
+	TestFlagsOfThePagesExist
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr ./internal/quota \
 	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport ./internal/simulate

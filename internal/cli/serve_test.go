@@ -111,7 +111,7 @@ func TestGateway(t *testing.T) {
 
 func TestTheDemoShowsTheFirst429(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--limit", "5/10s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	p := call{}.serve(t, "--limit", "5/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	if _, _, body := get(t, p.at("gateway")+"/shop?a=1"); body != "Hello from the service behind weir: GET /shop\n" {
 		t.Errorf("the demo says %q", body)
 	}

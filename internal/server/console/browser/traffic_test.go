@@ -30,10 +30,13 @@ func (s *server) decide(t *testing.T, n int, client, path string) (refused int) 
 	return refused
 }
 
+// exactRules have a limit that no unit comes back to during a test, however busy the machine is.
+var exactRules = strings.Replace(someRules, "5/1m", "5/1h", 1)
+
 // TestFiguresMove: what clients are answered is on the page, exactly, without a reload.
 func TestFiguresMove(t *testing.T) {
 	t.Parallel()
-	s := start(t, someRules)
+	s := start(t, exactRules)
 	b := open(t, s)
 	b.goTo("?lang=en")
 	b.see("0 requests")
@@ -54,7 +57,7 @@ func TestFiguresMove(t *testing.T) {
 // TestSixQuestions: each is answered within two clicks from the overview.
 func TestSixQuestions(t *testing.T) {
 	t.Parallel()
-	s := start(t, someRules)
+	s := start(t, exactRules)
 	s.decide(t, 40, "203.0.113.7", "/login")
 	for i := range 30 {
 		s.decide(t, 2, fmt.Sprintf("198.51.100.%d", i), "/login")
@@ -86,7 +89,7 @@ func TestSixQuestions(t *testing.T) {
 	// 6: the way to undo it for one customer: two clicks.
 	overview()
 	b.click("tbody td.key a", "203.0.113.7")
-	b.see("5/1m")
+	b.see("5/1h")
 	b.click("button", "Reset")
 	b.until(`document.querySelector('dialog')`)
 }
