@@ -63,14 +63,14 @@ compiler:
 	@$(call install,$(COMPILER)); \
 	go version >/dev/null || { echo "go.mod asks for a Go that this one cannot fetch: install it from https://go.dev/dl/"; exit 1; }
 
-# check reads the code: formatting, vet, staticcheck.
+# check reads the code: formatting, vet, staticcheck, which is a third faster if it collects its garbage less often.
 check: compiler
 	@echo "==> gofmt"; \
 	unformatted=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "$$unformatted: run make fmt"; exit 1; fi
 	@for dir in $(MODULES); do \
 		echo "==> vet, staticcheck: $$dir" && \
-		(cd $$dir && go vet ./... && go run $(STATICCHECK) ./...) || exit 1; \
+		(cd $$dir && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
 	done
 
 # fuzz runs every fuzz target for a moment. A package is built once for all of its targets, and by itself if it is

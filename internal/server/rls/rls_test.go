@@ -302,7 +302,7 @@ func TestHeadersBodyAndMetadata(t *testing.T) {
 		Violated []string `json:"violated-policies"`
 	}
 	if err := json.Unmarshal(r.GetRawBody(), &problem); err != nil || problem.Status != 429 || len(problem.Violated) != 1 ||
-		problem.Violated[0] != "short" || !strings.Contains(problem.Detail, "90 s") {
+		problem.Violated[0] != "short" || !strings.Contains(problem.Detail, "1 minute 30 seconds") {
 		t.Errorf("%s: %v", r.GetRawBody(), err)
 	}
 	described(t, r, "map[limit:short outcome:refused reason:limit_exceeded retry_after_us:9e+07 rule:short]")
