@@ -23,6 +23,9 @@ func Place(claims []weir.Claim) int { return placeOf(claims) }
 // NewLanes is New with a number of shards.
 func NewLanes(next weir.Store, shards int) *Store { return newStore(next, shards) }
 
+// Shards is the number of shards.
+func (s *Store) Shards() int { return len(s.shards) }
+
 const (
 	EnoughTrips = enoughCalls
 	MostTrips   = mostCalls

@@ -3,6 +3,7 @@ package coalesce_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
@@ -144,4 +146,26 @@ func TestFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 	cluster.Nodes[0].Cont()
 	waiting.Wait()
 	s.Close()
+}
+
+// unmoving is a driver of time that nobody waits for.
+type unmoving struct{ clock.Driver }
+
+func (unmoving) Uint64() uint64 { return 1 }
+
+// TestDrivenTimeHasOneShard: what a simulation computes must not depend on the number of cores.
+func TestDrivenTimeHasOneShard(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
+	for _, c := range []struct {
+		config coalesce.Config
+		want   int
+	}{
+		{coalesce.Config{}, 4},
+		{coalesce.Config{Clock: clock.Clock{Driver: unmoving{}}}, 1},
+		{coalesce.Config{Cluster: true}, coalesce.Places},
+	} {
+		if n := coalesce.New(memstore.New(), c.config).Shards(); n != c.want {
+			t.Errorf("%+v: %d shards, want %d", c.config, n, c.want)
+		}
+	}
 }

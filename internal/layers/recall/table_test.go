@@ -125,6 +125,13 @@ func TestSmallestThenLatestRefusalStays(t *testing.T) {
 	if d := decide(2); d.At != 2_000 {
 		t.Errorf("told by an answer of instant %d, although a later one came first", d.At)
 	}
+	layer = over(t, next, recall.WithClock(clock))
+	limit = weir.MustLimit("log", weir.SlidingLog{Limit: 100, Window: time.Hour}) // whose waits differ by cost
+	decide(5)
+	decide(2)
+	if n := layer.Kept(); n != 1 {
+		t.Errorf("%d refusals of one state are kept, want that of the smaller cost", n)
+	}
 }
 
 // interleaved has something happen during the next call.
