@@ -156,7 +156,7 @@ func (d *byClaims) decide(c *call) {
 		return
 	}
 	c.event.Answer = answerOf(v)
-	c.take(func(gate.Check) Fields { return d.fields })
+	c.take(v, func(gate.Check) Fields { return d.fields })
 	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
 		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
 		c.followUp.measured = d.after != nil
@@ -209,9 +209,9 @@ func (c *config) claimsByParts(parts []Part, decided *call) error {
 }
 
 // take adds the checks of the verdict that limited the request.
-func (c *call) take(fieldsOf func(gate.Check) Fields) {
-	for i := range c.verdict.Len() {
-		if k := c.verdict.At(i); k.Decided && !k.Shadow && !k.Aside {
+func (c *call) take(v *gate.Verdict, fieldsOf func(gate.Check) Fields) {
+	for i := range v.Len() {
+		if k := v.At(i); k.Decided && !k.Shadow && !k.Aside {
 			one := check{limit: k.Claim.Limit, key: k.Claim.Key, decision: k.Decision, fields: fieldsOf(k), ban: k.Ban}
 			c.checks = append(c.checks, one)
 		}

@@ -77,20 +77,49 @@ func (d *byRules) decide(c *call) {
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
 	c.request = c.attributes.request
 	c.event = EventOf(v)
-	switch {
-	case err != nil:
+	if err != nil {
 		c.failByRules(err)
-	case v.Outcome == gate.Denied:
-		c.refuse(http.StatusForbidden, wording.Denied, bodyOf(v.Rule))
-	case v.Outcome == gate.Failed:
-		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
-	case v.Outcome == gate.Refused:
-		c.take(fieldsOf)
-		c.exceed(v.Rule.Response().Status, v.RetryAfter(), bodyOf(v.Rule))
-		c.refusal.Rule, c.refusal.Label, c.refusal.say = v.Rule.Name(), v.Rule.Label(), wording.Of(v, &c.view)
-	default:
-		c.take(fieldsOf)
+		return
+	}
+	c.render(v, &c.view)
+	if v.Outcome == gate.Passed {
 		c.followUp = d.followUp(v)
+	}
+}
+
+// render takes what the rules define for a verdict. Claims without a rule have the defaults.
+func (c *call) render(v *gate.Verdict, request *rules.Request) {
+	switch v.Outcome {
+	case gate.Denied:
+		c.refuse(http.StatusForbidden, wording.Denied, bodyOf(v.Rule))
+	case gate.Failed:
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
+	case gate.Refused:
+		c.take(v, fieldsOf)
+		status, name, label := http.StatusTooManyRequests, "", ""
+		if v.Rule != nil {
+			status, name, label = v.Rule.Response().Status, v.Rule.Name(), v.Rule.Label()
+		}
+		c.exceed(status, v.RetryAfter(), bodyOf(v.Rule))
+		c.refusal.Rule, c.refusal.Label, c.refusal.say = name, label, wording.Of(v, request)
+	default:
+		c.take(v, fieldsOf)
+	}
+}
+
+// Respond answers as ByRules does: with the fields of a request that passes, or with its whole refusal. The request is
+// the one that was decided, or nil; id is its id. It is for front ends whose callers hand the response on.
+func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id string) {
+	c := &call{event: EventOf(v), request: &http.Request{Header: make(http.Header)}}
+	if request != nil && request.Attributes != nil {
+		c.request.Header.Set("Accept-Language", request.Attributes.Header("Accept-Language"))
+	}
+	c.render(v, request)
+	m := middleware{config: new(config)}
+	m.describe(w.Header(), c)
+	if c.refusal != nil {
+		c.refusal.RequestID = id
+		m.answer(w, c.request, c.refusal, c.body)
 	}
 }
 
@@ -206,7 +235,12 @@ func bodyOf(rule *rules.Rule) Body {
 }
 
 // fieldsOf relies on Fields having the order of ratefields.Style.
-func fieldsOf(c gate.Check) Fields { return Fields(ratefields.StyleOf(c.Rule.Response().Fields)) }
+func fieldsOf(c gate.Check) Fields {
+	if c.Rule == nil {
+		return Draft
+	}
+	return Fields(ratefields.StyleOf(c.Rule.Response().Fields))
+}
 
 // followUp is the follow-up of a granted verdict, or nil.
 func (d *byRules) followUp(v *gate.Verdict) *followUp {

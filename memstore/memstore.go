@@ -29,8 +29,8 @@ const (
 	// DefaultMaxKeys is the ceiling of keys of a store without WithMaxKeys.
 	DefaultMaxKeys = 1_000_000
 
-	// DefaultMaxBytes is the ceiling of bytes of a store without WithMaxBytes.
-	DefaultMaxBytes = 1 << 30
+	// defaultMaxBytes is the ceiling of bytes of a store without WithMaxBytes.
+	defaultMaxBytes = 1 << 30
 )
 
 // Store is a weir.Store in memory. Make one with New.
@@ -101,7 +101,7 @@ func New(options ...Option) *Store {
 		start:    now,
 		epoch:    now.UnixMicro(),
 		maxKeys:  DefaultMaxKeys,
-		maxBytes: DefaultMaxBytes,
+		maxBytes: defaultMaxBytes,
 	}
 	for _, option := range options {
 		option(s)

@@ -102,7 +102,7 @@ func Defaults() Config {
 		Timeout:      50 * time.Millisecond,
 		Nodes:        1,
 		MaxKeys:      memstore.DefaultMaxKeys,
-		MaxBytes:     memstore.DefaultMaxBytes,
+		MaxBytes:     1 << 30, // as a memstore
 		FallbackKeys: memstore.DefaultMaxKeys,
 		ClientHeader: "X-Forwarded-For",
 		Telemetry:    TelemetryOff,

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/weirproject/weir/gate"
@@ -36,7 +37,24 @@ type answer struct {
 	Client       string      `json:"client,omitzero" doc:"After a peek with routed: behind trusted proxies."`
 	Exceptions   []exception `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
 	Lease        *Lease      `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
+	Response     *response   `json:"response,omitzero" doc:"With answer=http: what to send to the client."`
 	Error        web.Problem `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
+}
+
+// A response is one to the client of a request. It is an http.ResponseWriter.
+type response struct {
+	Status  int               `json:"status" min:"200" doc:"200: add the headers to the service's own response."`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body" doc:"Empty if the request passes."`
+	fields  http.Header
+}
+
+func (r *response) Header() http.Header    { return r.fields }
+func (r *response) WriteHeader(status int) { r.Status = status }
+
+func (r *response) Write(text []byte) (int, error) {
+	r.Body += string(text)
+	return len(text), nil
 }
 
 type reserveAnswer struct {

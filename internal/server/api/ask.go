@@ -119,6 +119,14 @@ func (a *attributes) MakeRequestID() string {
 	return unsafe.String(&a.made[0], len(a.made))
 }
 
+// id is the id of the request, made if it has none.
+func (a *attributes) id() string {
+	if id := requestid.Of(a); id != "" {
+		return id
+	}
+	return a.MakeRequestID()
+}
+
 func value(list []pair, name string, same func(a, b string) bool) string {
 	for i := range list {
 		if same(list[i].name, name) {

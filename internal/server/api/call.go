@@ -33,11 +33,13 @@ type call struct {
 	deny      int    // the status of refused and denied requests
 	retry     string // Retry-After, if deny is the status
 	numbered  bool   // the outcome is its number in weir.v1
+	responds  bool   // answers have the response to the client
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
 	c.token, c.actual, c.response, c.numbered = "", -1, -1, false
+	c.responds = false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]
@@ -108,7 +110,13 @@ func (c *call) parameters(op *operation, r *http.Request) error {
 		return web.Invalid("the query", strconv.Quote(r.URL.RawQuery), "name=value", 0)
 	}
 	for name, values := range query {
-		if name != "deny_status" || !op.decides() {
+		switch {
+		case name == "answer" && op.decides():
+			if c.responds = len(values) == 1 && values[0] == "http"; !c.responds {
+				return web.Invalid(name, strconv.Quote(values[0]), "http", 0)
+			}
+			continue
+		case name != "deny_status" || !op.decides():
 			return web.Invalid("the query", strconv.Quote(name), op.parameters(), 0)
 		}
 		c.deny, err = strconv.Atoi(values[0])
@@ -122,7 +130,7 @@ func (c *call) parameters(op *operation, r *http.Request) error {
 // parameters names the parameters of the query.
 func (op *operation) parameters() string {
 	if op.decides() {
-		return "deny_status"
+		return "answer, deny_status"
 	}
 	return "nothing"
 }

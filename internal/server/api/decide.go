@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/requestid"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
@@ -187,6 +188,7 @@ func (c *call) appendAnswer(e *extras) {
 	c.appendRoute(e.ask)
 	c.appendExceptions(e.peeked)
 	c.appendHeld(e)
+	c.appendResponse(e)
 	if e.err != nil {
 		c.out = append(append(c.out, `,"error":`...), problemOf(e.err).JSON()...)
 	}
@@ -219,11 +221,21 @@ func (c *call) appendRequestID(ask *ask) {
 	if !ask.attributes.tells || !ask.requested || ask.times == 0 || c.verdict.Outcome == gate.Passed {
 		return
 	}
-	id := requestid.Of(&ask.attributes)
-	if id == "" {
-		id = ask.attributes.MakeRequestID()
+	c.out = appendString(append(c.out, `,"request_id":`...), ask.attributes.id())
+}
+
+// appendResponse appends the whole response to the client of the request.
+func (c *call) appendResponse(e *extras) {
+	if !c.responds || e.err != nil {
+		return
 	}
-	c.out = appendString(append(c.out, `,"request_id":`...), id)
+	r := response{Status: http.StatusOK, Headers: make(map[string]string), fields: make(http.Header)}
+	httplimit.Respond(&r, e.ask.rulesRequest(), c.verdict, e.ask.attributes.id())
+	for name, values := range r.fields {
+		r.Headers[name] = strings.Join(values, ", ")
+	}
+	text, _ := json.Marshal(&r, json.Deterministic(true), jsontext.AllowInvalidUTF8(true)) // nothing else can fail
+	c.out = append(append(c.out, `,"response":`...), text...)
 }
 
 func appendState(b []byte, d *weir.Decision) []byte {

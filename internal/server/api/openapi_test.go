@@ -87,6 +87,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	everyRefusal(t, serve(t, guarded))
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
+	serve(t, w).post("/v1/decide?answer=http", login).has(t, 200, "response.status", 429)
 	clients, err := clientaddr.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	if err != nil {
 		t.Fatal(err)

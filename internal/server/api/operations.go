@@ -119,7 +119,9 @@ func (op *operation) describe(path string, schemas map[string]web.Schema) web.Op
 		o.Refusal = "The decision is negative, and deny_status is this status."
 		o.Parameters = append(o.Parameters, web.Parameter{Name: "deny_status", In: "query",
 			Schema: web.Schema{"type": "integer", "minimum": 400, "maximum": 599},
-			Doc:    "The status of negative decisions, with Retry-After, instead of 200."})
+			Doc:    "The status of negative decisions, with Retry-After, instead of 200."},
+			web.Parameter{Name: "answer", In: "query", Schema: web.Schema{"type": "string", "enum": []string{"http"}},
+				Doc: "Answers have the whole response to the client of the request."})
 	}
 	return o
 }
