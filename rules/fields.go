@@ -225,6 +225,8 @@ var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 	{"retry_safe", choice(safeRetries, func(s *ServiceSpec) *string { return &s.RetrySafe }),
 		"GET and HEAD requests [whose connection broke](#retries): sent `once` more, to another address, or `never`",
 		"`once`"},
+	{"max_body", text("size", func(s *ServiceSpec) *string { return &s.MaxBody }),
+		"`max_body` of routes that have none", "no bound"},
 	{"health", nested(&healthFields, func(s *ServiceSpec) *Health { return &s.Health }),
 		"when an address is [left out](#health)", "see below"},
 	{"tls", nested(&tlsFields, func(s *ServiceSpec) *ServiceTLS { return &s.TLS }), "of `https` addresses",
@@ -287,6 +289,8 @@ var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
 		"segments that `path` begins with; they are not forwarded", "none"},
 	{"add_prefix", text("path", func(r *RouteSpec) *string { return &r.AddPrefix }),
 		"a path that is put before the forwarded one", "none"},
+	{"max_body", text("size", func(r *RouteSpec) *string { return &r.MaxBody }),
+		"largest [body](#large-bodies) of a request: bytes, or `KiB`, `MiB`, `GiB`, such as `10MiB`", "the service's"},
 }}
 
 var windowFields = mapping[Window]{"window", "", []field[Window]{

@@ -12,13 +12,13 @@ const routed = `
 path_form: ignore-case
 services:
   - {name: order, addresses: [http://10.0.0.1:8080 weight 3, http://10.0.0.2:8080]}
-  - {name: web, addresses: https://web.internal, retries: 0, tls: {verify: none}}
+  - {name: web, max_body: 64KiB, addresses: https://web.internal, retries: 0, tls: {verify: none}}
 routes:
   - {name: pay, path: "/API/pay/**", method: [GET, POST], service: order, strip_prefix: /API, add_prefix: /v2}
   - {name: item, path: "/items/{id}", service: order}
   - {name: new, path: /items/new, service: order}
   - {name: shop, host: "*.shop.example.com", path: "/items/**", service: web}
-  - {name: eu, host: eu.shop.example.com, service: web}
+  - {name: eu, host: eu.shop.example.com, service: web, max_body: 1024GiB}
   - {name: stripped, path: "/{tenant}/x/**", service: web, strip_prefix: "/{tenant}/x"}
   - {name: escaped, path: "/users:login", service: web, add_prefix: /auth}
 rules: []
@@ -66,10 +66,17 @@ func TestServicesHaveDefaults(t *testing.T) {
 	want := "{Name:order Addresses:[{URL:{Scheme:http Opaque: User: Host:10.0.0.1:8080 Path: Fragment: RawQuery: " +
 		"RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:3} {URL:{Scheme:http Opaque: User: " +
 		"Host:10.0.0.2:8080 Path: Fragment: RawQuery: RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:1}] " +
-		"LeastRequests:false Host: Connect:5s Header:0s Total:0s Idle:4s Retries:1 RetrySafe:true Failures:5 Eject:10s EjectMax:5m0s " +
+		"LeastRequests:false Host: Connect:5s Header:0s Total:0s Idle:4s Retries:1 RetrySafe:true Failures:5 Eject:10s EjectMax:5m0s MaxBody:0 " +
 		"CheckPath: CheckInterval:5s CheckStatus:0 TLS:{CA: ServerName: Cert: Key: Verify:}}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var bounds []int64
+	for _, route := range compiled(t, routed).Routes() {
+		bounds = append(bounds, route.MaxBody)
+	}
+	if fmt.Sprint(bounds) != "[0 0 0 65536 1099511627776 65536 65536]" {
+		t.Errorf("bodies are bounded by %d", bounds)
 	}
 	if services[1].Retries != 0 || services[1].TLS.Verify != "none" {
 		t.Errorf("%+v", services[1])

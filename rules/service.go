@@ -34,6 +34,7 @@ type Service struct {
 	Failures      int  // in a row that eject an address
 	Eject         time.Duration
 	EjectMax      time.Duration
+	MaxBody       int64  // of its routes that have none; 0: no bound
 	CheckPath     string // and query; "": there are no checks
 	CheckInterval time.Duration
 	CheckStatus   int // of the answer; 0: 200 to 399
@@ -94,6 +95,7 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	if given.Health.Failures != 0 {
 		s.Failures = b.between(in("health.failures"), given.Health.Failures, 1, bounds.Failures)
 	}
+	s.MaxBody = b.size(in("max_body"), given.MaxBody)
 	s.RetrySafe = word(b, in("retry_safe"), given.RetrySafe, safeRetries) == safeRetries[0]
 	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, longestTime)
 	s.EjectMax = b.time(in("health.eject_max"), given.Health.EjectMax, max(5*time.Minute, s.Eject), s.Eject,
@@ -141,6 +143,29 @@ func (b *builder) time(p place, text string, usual, least, most time.Duration) t
 	}
 	return d
 }
+
+// size reads a number of bytes.
+func (b *builder) size(p place, text string) int64 {
+	if text == "" {
+		return 0
+	}
+	digits, unit := text, uint64(1)
+	for i, name := range []string{"KiB", "MiB", "GiB"} {
+		if number, ok := strings.CutSuffix(text, name); ok {
+			digits, unit = number, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n < 1 || n > largestBody/unit || digits[0] == '0' {
+		b.add(p, "%s is %.80q; allowed: 1 to 1024GiB, as a number of bytes or with the unit KiB, MiB or GiB, such as "+
+			"10MiB", p.field, text)
+		return 0
+	}
+	return int64(n * unit)
+}
+
+// largestBody is the largest bound of a body, in bytes.
+const largestBody = 1 << 40
 
 // between checks a number.
 func (b *builder) between(p place, given, least, most int) int {

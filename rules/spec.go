@@ -219,6 +219,7 @@ type ServiceSpec struct {
 	Timeout   Timeout
 	Retries   *int   // 0 to bounds.Retries; nil: 1
 	RetrySafe string // "once", as also "", or "never": GET and HEAD whose connection broke
+	MaxBody   string // of its routes that have none, as theirs
 	Health    Health
 	TLS       ServiceTLS // of https addresses
 }
@@ -258,4 +259,5 @@ type RouteSpec struct {
 	Service     string   // the name of a service of the file
 	StripPrefix string   // segments that Path begins with, and that are not forwarded
 	AddPrefix   string   // a path before the forwarded one
+	MaxBody     string   // bytes, such as "10MiB", of a request's body; "": the service's, or no bound
 }

@@ -41,13 +41,14 @@ var forwardFields = map[string][]forwardField{
 	serviceType: {{"addresses", "addresses", aList}, {"balance", "balance", aWord}, {"host", "host", aWord},
 		{"connectTimeout", "timeout.connect", aText}, {"headerTimeout", "timeout.header", aText},
 		{"totalTimeout", "timeout.total", aText}, {"idleTimeout", "timeout.idle", aText},
-		{"retries", "retries", aNumber}, {"retrySafe", "retry_safe", aWord},
+		{"retries", "retries", aNumber}, {"retrySafe", "retry_safe", aWord}, {"maxBody", "max_body", aText},
 		{"failures", "health.failures", aNumber}, {"ejectTime", "health.eject", aText},
 		{"ejectTimeMax", "health.eject_max", aText}, {"checkPath", "health.path", aText},
 		{"checkInterval", "health.interval", aText}, {"checkStatus", "health.status", aNumber},
 		{"tlsServerName", "tls.server_name", aText}},
 	routeType: {{"service", "service", aText}, {"host", "host", aList}, {"path", "path", aText},
-		{"method", "method", aList}, {"stripPrefix", "strip_prefix", aText}, {"addPrefix", "add_prefix", aText}},
+		{"method", "method", aList}, {"stripPrefix", "strip_prefix", aText}, {"addPrefix", "add_prefix", aText},
+		{"maxBody", "max_body", aText}},
 }
 
 // A forward is a service or a route of a hash.

@@ -34,7 +34,7 @@ func forwarded(t *table) (inForce, wrong string) {
 		list = append(list, fmt.Sprint(s.Name, " ", strings.Join(s.Addresses, "+")))
 	}
 	for _, r := range n.File.Routes {
-		list = append(list, fmt.Sprint(r.Name, "→", r.Service, " ", r.Host, r.Path, r.Method, r.StripPrefix, r.AddPrefix))
+		list = append(list, fmt.Sprint(r.Name, "→", r.Service, " ", r.Host, r.Path, r.Method, r.StripPrefix, r.AddPrefix, r.MaxBody))
 	}
 	if n.Warning != nil {
 		wrong = n.Warning.Error()
@@ -48,12 +48,12 @@ func TestServicesAndRoutesInHashes(t *testing.T) {
 		"service:order": "addresses=http://a:1 weight 2,  http://b:1; balance=LEAST_REQUESTS; retries=2; failures=3; " +
 			"connectTimeout=1s; headerTimeout=2s; totalTimeout=3s; idleTimeout=2s; ejectTime=4s; ejectTimeMax=5s; " +
 			"checkPath=/ok; checkInterval=6s; checkStatus=204; remark=x",
-		"route:pay":  "path=/api/pay; service=order; method=GET,POST; host=a.example, *.b.example; stripPrefix=/api; addPrefix=/v2",
+		"route:pay":  "path=/api/pay; service=order; method=GET,POST; host=a.example, *.b.example; stripPrefix=/api; addPrefix=/v2; maxBody=10MiB",
 		"route:rest": "service=order",
 		"limit":      "limitType=GLOBAL; limitCount=5; timeWindow=60; strategy=GCRA",
 	}
 	read(table, forwards(all))
-	const want = "order http://a:1 weight 2+http://b:1, pay→order [a.example *.b.example]/api/pay[GET POST]/api/v2, " +
+	const want = "order http://a:1 weight 2+http://b:1, pay→order [a.example *.b.example]/api/pay[GET POST]/api/v210MiB, " +
 		"rest→order [][]"
 	got, wrong := forwarded(table)
 	if got != want || wrong != "" {

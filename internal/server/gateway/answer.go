@@ -58,9 +58,9 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 		return statusClientGone, nil
 	case errors.Is(err, errTooMany):
 		return http.StatusServiceUnavailable, wording.Busy
-	case errors.As(err, &tooLarge):
+	case errors.As(err, &tooLarge), errors.As(uploadError(w), &tooLarge):
 		return http.StatusRequestEntityTooLarge, wording.TooLarge
-	case uploadFailed(w):
+	case uploadError(w) != nil:
 		return http.StatusBadRequest, wording.Unread
 	case errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout, wording.Late
@@ -140,13 +140,14 @@ func (u *upload) stop() {
 	u.stopped = true
 }
 
-func uploadFailed(w http.ResponseWriter) bool {
-	r, ok := w.(*response)
-	if !ok || r.body == nil {
-		return false
+// uploadError is why a body could not be read to its end; nil if it could.
+func uploadError(w http.ResponseWriter) error {
+	if r, ok := w.(*response); ok && r.body != nil {
+		if _, err := r.body.state(); err != io.EOF {
+			return err
+		}
 	}
-	_, unread := r.body.used()
-	return unread
+	return nil
 }
 
 const (
@@ -163,7 +164,8 @@ const (
 // the client waits for a 100, because reading would send it.
 func (w *response) endUpload(r *http.Request) {
 	begun, err := w.body.state()
-	if err != nil {
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
 		return
 	}
 	control := http.NewResponseController(w.ResponseWriter)
@@ -278,8 +280,8 @@ func (r *report) failed(service, method string, status int, err error) {
 	if r.observe != nil {
 		r.observe(status, err)
 	}
-	if status == statusClientGone {
-		return
+	if status < http.StatusInternalServerError {
+		return // the client's fault
 	}
 	if unlogged, ok := r.due(kind{service, status}); ok {
 		r.log.Warn("upstream failed: the gateway responds in its place",

@@ -209,6 +209,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer(w, r, http.StatusNotFound, wording.NoRoute)
 			return
 		}
+		if most := p.maxBody(); most > 0 && r.ContentLength > most { // before a rule is charged
+			p.is(invalid)
+			answer(w, r, http.StatusRequestEntityTooLarge, wording.TooLarge)
+			return
+		}
 	}
 	identify(formed.Header)
 	g.limited.ServeHTTP(w, formed)
@@ -273,6 +278,9 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	answer.body = &upload{ReadCloser: r.Body}
 	if p := passageOf(r.Context()); p != nil {
 		p.body = answer.body
+		if most := p.maxBody(); most > 0 && r.ContentLength < 0 {
+			answer.body.ReadCloser = http.MaxBytesReader(w, r.Body, most)
+		}
 	}
 	if r.Trailer != nil {
 		announced := slices.Collect(maps.Keys(r.Trailer))
@@ -305,6 +313,9 @@ func (g *gateway) brokenOff(r *http.Request) {
 	p := passageOf(r.Context())
 	if p == nil || p.response.err == nil || p.response.err == io.EOF || r.Context().Err() != nil {
 		return
+	}
+	if _, unread := p.body.used(); unread {
+		return // the request did, perhaps because of max_body
 	}
 	g.report.warn(brokenOff, ServiceOf(r), p.response.err)
 	if p.address != nil {

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -199,6 +200,82 @@ rules:
 		if got := fmt.Sprint(g.Routes()); got != "[{r s "+test.want+"}]" {
 			t.Errorf("after %s: %s, want %s", test.request, got, test.want)
 		}
+	}
+}
+
+// TestLargeBodiesAreRefused: by their length before a rule is charged, and others when they pass the bound.
+func TestLargeBodiesAreRefused(t *testing.T) {
+	ends := make(chan error, 1) // of the last body at the service, which may not learn of one that was cut early
+	up := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begun" {
+			w.WriteHeader(http.StatusOK)
+			control := http.NewResponseController(w)
+			control.EnableFullDuplex()
+			control.Flush()
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err == nil || r.URL.Path == "/begun" {
+			ends <- err
+		}
+	})
+	witness := newWitness()
+	g := routedWithLog(t, fmt.Sprintf("services: [{name: s, addresses: %s, max_body: 10}]\n"+
+		"routes: [{name: r, path: /*, service: s}, {name: large, path: /large, service: s, max_body: 1MiB}]\n"+
+		"rules: [{name: all, limit: 100/1h}]", up.URL), "", slog.New(slog.NewTextHandler(witness, nil)))
+	const ten, more, chunked = "0123456789", "0123456789x", "Transfer-Encoding: chunked\r\n\r\n"
+	for _, test := range []struct {
+		path, rest      string
+		want            int
+		forwarded, kept bool
+	}{
+		{"/x", "Content-Length: 10\r\n\r\n" + ten, 200, true, true},
+		{"/x", "Content-Length: 11\r\n\r\n" + more, 413, false, true},
+		{"/x", "Content-Length: 11\r\nExpect: 100-continue\r\n\r\n", 413, false, false},
+		{"/x", "Content-Length: 999999999999\r\n\r\n", 413, false, false},
+		{"/large", "Content-Length: 11\r\n\r\n" + more, 200, true, true},
+		{"/x", chunked + "a\r\n" + ten + "\r\n0\r\n\r\n", 200, true, true},
+		{"/large", chunked + "b\r\n" + more + "\r\n0\r\n\r\n", 200, true, true},
+		{"/x", chunked + "b\r\n" + more + "\r\n", 413, true, false}, // and no end
+	} {
+		response, body := raw(t, g.server, "POST "+test.path+" HTTP/1.1\r\nHost: h\r\n"+test.rest)
+		charged := response.Header.Get("RateLimit") != ""
+		if response.StatusCode != test.want || charged != test.forwarded || response.Close == test.kept {
+			t.Fatalf("%s %q: %v %s", test.path, test.rest, response, body)
+		}
+		if test.want == 200 {
+			<-ends
+		}
+	}
+	for length, want := range map[int64]int{10: 200, 11: 413, -1: 413} {
+		body := strings.NewReader(more[:cmp.Or(max(length, 0), 11)])
+		r, _ := http.NewRequest("POST", g.server.URL+"/x", io.NopCloser(body))
+		r.ContentLength = length
+		response, err := h2c(t).Do(r)
+		if err != nil || response.StatusCode != want {
+			t.Fatalf("HTTP/2, length %d: %v %v", length, response, err)
+		}
+		response.Body.Close()
+		if want == 200 {
+			<-ends
+		}
+	}
+	connection := dial(t, g.server)
+	io.WriteString(connection, "POST /begun HTTP/1.1\r\nHost: h\r\n"+chunked)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatal(response, err)
+	}
+	io.WriteString(connection, "b\r\n"+more+"\r\n")
+	if _, err := io.ReadAll(response.Body); err == nil || <-ends == nil {
+		t.Errorf("a body that grew too large after the head of the response: %v", err)
+	}
+	g.server.CloseClientConnections()
+	g.server.Close() // waits for the requests
+	if routes := fmt.Sprint(g.Routes()); routes != "[{r s 10 6 0 4 0} {large s 2 2 0 0 0}]" {
+		t.Errorf("counted: %s", routes)
+	}
+	a := g.Services()[0].Addresses[0]
+	if a.Failures != 0 || a.InProgress != 0 || a.Attempts[servermetrics.AttemptBrokenOff] != 0 || witness.text() != "" {
+		t.Errorf("the service is blamed: %+v %s", a, witness.text())
 	}
 }
 

@@ -259,6 +259,14 @@ func (p *passage) rewrite(out, in *url.URL) {
 	}
 }
 
+// maxBody is the largest body of a request; 0 is no bound.
+func (p *passage) maxBody() int64 {
+	if p.route == nil {
+		return 0
+	}
+	return p.route.MaxBody
+}
+
 // is counts the outcome of a request with a route. The first one counts.
 func (p *passage) is(outcome int) {
 	if p != nil && p.route != nil && !p.counted {
