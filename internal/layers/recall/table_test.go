@@ -126,11 +126,10 @@ func TestSmallestThenLatestRefusalStays(t *testing.T) {
 		t.Errorf("told by an answer of instant %d, although a later one came first", d.At)
 	}
 	layer = over(t, next, recall.WithClock(clock))
-	limit = weir.MustLimit("log", weir.SlidingLog{Limit: 100, Window: time.Hour}) // whose waits differ by cost
-	decide(5)
-	decide(2)
+	decide(0)
+	decide(1)
 	if n := layer.Kept(); n != 1 {
-		t.Errorf("%d refusals of one state are kept, want that of the smaller cost", n)
+		t.Errorf("%d refusals of one state are kept, want the one that covers more", n)
 	}
 }
 
