@@ -1,6 +1,9 @@
 package memstore
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // LoadLines loads the lines of a snapshot without its head and foot, for the fuzzer, which
 // would not get past a checksum.
@@ -29,3 +32,6 @@ func Expiries(s *Store) (n int) {
 
 // Examined is how many keys were looked at so far in search of room.
 func Examined(s *Store) int64 { return s.examined.Load() }
+
+// SetWall makes the store take the wall clock of a reading from a function.
+func SetWall(s *Store, micros func(time.Time) int64) { s.wall.micros = micros }

@@ -41,6 +41,7 @@ type Store struct {
 	clock    func() weir.Instant // nil: the process's monotonic clock
 	start    time.Time
 	epoch    int64 // µs since 1970 at start
+	wall     wall
 	maxKeys  int64
 	maxBytes int64
 	apart    bool // no overflow keys
@@ -103,6 +104,7 @@ func New(options ...Option) *Store {
 		maxKeys:  DefaultMaxKeys,
 		maxBytes: defaultMaxBytes,
 	}
+	s.wall.micros = time.Time.UnixMicro
 	for _, option := range options {
 		option(s)
 	}
@@ -134,14 +136,6 @@ func (s *Store) Stats() Stats {
 		Bytes:    s.bytes(),
 		Unfound:  s.unfound.Load(),
 	}
-}
-
-// now is the store's clock. time.Since reads one clock where time.Now reads two.
-func (s *Store) now() int64 {
-	if s.clock != nil {
-		return int64(s.clock())
-	}
-	return s.epoch + time.Since(s.start).Microseconds()
 }
 
 // id is what the table knows a key under a limit by. The limit's hash is mixed in so that a constant key under many

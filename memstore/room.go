@@ -14,7 +14,7 @@ import (
 const unknown = math.MinInt64
 
 // room claims a place for one more key, dropping one that expired if the store is full.
-func (s *Store) room(now int64) bool {
+func (s *Store) room(now moment) bool {
 	for s.keys.Add(1) > s.maxKeys || s.bytes() > s.maxBytes {
 		s.keys.Add(-1)
 		if !s.dropExpired(now) {
@@ -26,23 +26,23 @@ func (s *Store) room(now int64) bool {
 
 // dropExpired drops one key whose state equals that of an unused key. If nothing has expired, it
 // costs one check per shard: a flood of new keys stays cheap.
-func (s *Store) dropExpired(now int64) bool {
+func (s *Store) dropExpired(now moment) bool {
 	for i := range s.shards {
-		if s.shards[i].earliest.Load() <= now && s.dropFrom(&s.shards[i], now) {
+		if s.shards[i].earliest.Load() <= now.at && s.dropFrom(&s.shards[i], now) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *Store) dropFrom(sh *shard, now int64) bool {
+func (s *Store) dropFrom(sh *shard, now moment) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.earliest.Load() == unknown {
 		s.examined.Add(int64(sh.look(now)))
 	}
 	defer sh.settle()
-	for len(sh.soonest) > 0 && sh.soonest[0].at <= now {
+	for len(sh.soonest) > 0 && sh.soonest[0].at <= now.at {
 		next := &sh.soonest[0]
 		s.examined.Add(1)
 		e := next.entry
@@ -51,7 +51,7 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 			continue
 		}
 		e.lock()
-		if expires := e.expires(now); expires > now { // used since
+		if expires := e.expires(now); expires > now.at { // used since
 			e.unlock()
 			next.at = expires
 			heap.Fix(&sh.soonest, 0)
@@ -66,7 +66,7 @@ func (s *Store) dropFrom(sh *shard, now int64) bool {
 }
 
 // look records when each key of the shard expires, and returns the number of keys.
-func (sh *shard) look(now int64) int {
+func (sh *shard) look(now moment) int {
 	sh.soonest = sh.soonest[:0]
 	for e := range sh.table.Load().all {
 		if !e.shared() {
@@ -111,7 +111,7 @@ func (sh *shard) forget() {
 
 // full reports whether a new key would find no room. A key that has expired is dropped for it: what may have expired is
 // known only when it is looked at.
-func (s *Store) full(now int64) bool {
+func (s *Store) full(now moment) bool {
 	if s.keys.Load() < s.maxKeys && s.bytes() < s.maxBytes {
 		return false
 	}
@@ -127,7 +127,7 @@ func (s *Store) Sweep() int {
 		sh.mu.Lock()
 		for e := range sh.table.Load().all {
 			e.lock()
-			if e.expires(now) <= now {
+			if e.expires(now) <= now.at {
 				s.drop(sh, e)
 				swept++
 				continue
@@ -145,9 +145,9 @@ func (s *Store) Sweep() int {
 
 // expires is when the state of a locked entry will be as if never used. Numbers that
 // change later may move that; it is looked up again before the entry is dropped.
-func (e *entry) expires(now int64) int64 {
+func (e *entry) expires(now moment) int64 {
 	claim := weir.Claim{Limit: e.owner.Load().limit}
-	return now + decision(&claim, e.read(), now).ResetAfter.Microseconds()
+	return now.at + decision(&claim, e.read(), now).ResetAfter.Microseconds()
 }
 
 // expiry is when a key may be dropped; it may be used again before.

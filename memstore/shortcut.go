@@ -52,8 +52,8 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		if !bucket.Short(l) || -part != l.Interval().Den {
 			return
 		}
-		granted, remaining, retryAfter, resetAfter, delay, ok = s.takeNarrow(e, l, cost, now)
-		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now), ok
+		granted, remaining, retryAfter, resetAfter, delay, ok = s.takeNarrow(e, l, cost, now.at)
+		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 	}
 	own := e.owner.Load()
 	if own.limit != l || l.Algorithm() == weir.AlgorithmConcurrency {
@@ -94,13 +94,13 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 }
 
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
-func (s *Store) takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeWide(e *entry, own *owner, cost int64, now moment, d *weir.Decision) (granted, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
 	if word&locked != 0 {
 		return false, false
 	}
 	before := state{a: word >> 1, b: part}
-	if newest(own.limit, before) > now {
+	if newest(own.limit, before) > now.at {
 		if now = s.now(); ahead(own.limit, before, now) {
 			return false, false
 		}
@@ -122,25 +122,25 @@ func (s *Store) takeWide(e *entry, own *owner, cost, now int64, d *weir.Decision
 }
 
 // try decides a request on a small state that the limit's own numbers wrote. It returns the state after a grant.
-func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after state, granted bool) {
+func try(l *weir.Limit, before state, cost int64, now moment, d *weir.Decision) (after state, granted bool) {
 	switch {
 	case l.Algorithm() != weir.AlgorithmTokenBucket:
 		var w window.State
-		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(), cost, now)
-		d.Delay, d.At = 0, weir.Instant(now)
+		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(now), cost, now.at)
+		d.Delay, d.At = 0, weir.Instant(now.at)
 		return state{a: w.Start, b: w.Count}, granted
 	case l.Step():
 		var b bucket.State
 		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l,
-			bucket.State{At: before.a, Part: before.b}, cost, now)
-		d.At = weir.Instant(now)
+			bucket.State{At: before.a, Part: before.b}, cost, now.at)
+		d.At = weir.Instant(now.at)
 		return state{a: b.At, b: b.Part}, granted
 	case bucket.Short(l):
 		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l,
-			bucket.State{At: before.a, Part: before.b}, cost, now)
+			bucket.State{At: before.a, Part: before.b}, cost, now.at)
 		if ok {
 			d.Remaining, d.RetryAfter, d.ResetAfter = remaining, retryAfter, resetAfter
-			d.Delay, d.At = delay, weir.Instant(now)
+			d.Delay, d.At = delay, weir.Instant(now.at)
 			return state{a: b.At, b: b.Part}, granted
 		}
 	}
@@ -154,16 +154,16 @@ func try(l *weir.Limit, before state, cost, now int64, d *weir.Decision) (after 
 }
 
 // takeLarge is a request to a large state, under its mutex.
-func (s *Store) takeLarge(e *entry, big *large, cost, now int64, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeLarge(e *entry, big *large, cost int64, now moment, d *weir.Decision) (granted, ok bool) {
 	big.mu.Lock()
 	l, state := big.limit, state{large: big}
 	ok = e.word.Load() == 0 && e.owner.Load() == &big.owner
-	if newest(l, state) > now {
+	if newest(l, state) > now.at {
 		now = s.now()
 		ok = ok && !ahead(l, state, now)
 	}
-	if ok = ok && !(s.tight() && !s.spare(big.growth(l, cost, now))); ok {
-		granted = s.charge(big, cost, now, d)
+	if ok = ok && !(s.tight() && !s.spare(big.growth(l, cost, now.at))); ok {
+		granted = s.charge(big, cost, now.at, d)
 	}
 	big.mu.Unlock()
 	return granted, ok
@@ -216,7 +216,7 @@ func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int
 	defer big.mu.Unlock()
 	now, st := s.now(), state{large: big}
 	ok = e.word.Load() == 0 && e.owner.Load() == own
-	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, c.Cost, now)) {
+	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, c.Cost, now.at)) {
 		return 0, false
 	}
 	if granted = fitLease(c, st, 1, now); granted > 0 {
@@ -274,7 +274,7 @@ func (s *Store) releaseLease(c *weir.Claim, e *entry, own *owner, decisions []we
 		return false, nil
 	}
 	now, st, before := s.now(), state{large: big}, big.size()
-	if !big.leases().Release(c.Lease, now) {
+	if !big.leases().Release(c.Lease, now.at) {
 		err = weir.ErrLeaseGone
 	}
 	s.grown(before, big.size())

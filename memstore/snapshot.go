@@ -92,13 +92,13 @@ func (s *Store) writeAll(file io.Writer) error {
 	return out.out.Flush()
 }
 
-func (s *Store) saveShard(sh *shard, out *snapshotWriter, now int64) {
+func (s *Store) saveShard(sh *shard, out *snapshotWriter, now moment) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for e := range sh.table.Load().all {
 		e.lock()
-		if e.expires(now) > now {
-			out.entry(e, e.read())
+		if e.expires(now) > now.at {
+			out.entry(e, onWall(e.owner.Load().limit, e.read(), now.grid))
 		}
 		e.unlock()
 	}
@@ -135,6 +135,14 @@ func (w *snapshotWriter) entry(e *entry, st state) {
 	one.State, one.IDs = numbers(limit, st)
 	w.line(one)
 	w.keys++
+}
+
+// onWall is the state with a window that begins later by so much: in a file it begins by the wall clock.
+func onWall(l *weir.Limit, s state, by int64) state {
+	if l.Algorithm() == weir.AlgorithmCalendar || l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.Epoch {
+		s.a += by
+	}
+	return s
 }
 
 // numbers is a state as a snapshot holds it.
@@ -252,7 +260,7 @@ func checked(text []byte) ([]byte, keyer, error) {
 }
 
 type snapshotReader struct {
-	now    int64
+	now    moment
 	limits []*weir.Limit
 	keys   []loaded
 }
@@ -286,6 +294,7 @@ func (r *snapshotReader) line(text []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: no state of %s", weir.ErrForeignState, limit.Algorithm())
 	}
+	s = onWall(limit, s, -r.now.grid)
 	if decision(&weir.Claim{Limit: limit}, s, r.now).ResetAfter > 0 {
 		r.keys = append(r.keys, loaded{id{l.Hash, l.Tag}, limit, s})
 	}

@@ -51,7 +51,7 @@ func (t together) run(s *Store, claims []weir.Claim, decisions []weir.Decision) 
 	return granted, ok
 }
 
-func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now int64) (granted int64, ok bool) {
+func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) (granted int64, ok bool) {
 	granted = 1
 	for i := range t {
 		if !t[i].try(&claims[i], &decisions[i], now) {
@@ -70,7 +70,7 @@ func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decisio
 }
 
 // find reads the claims' entries. newer is whether a state is newer than that reading of the clock: see newest.
-func (t together) find(s *Store, claims []weir.Claim, now int64) (newer, ok bool) {
+func (t together) find(s *Store, claims []weir.Claim, now moment) (newer, ok bool) {
 	var a, b uint64
 	for i := range t {
 		c, h := &claims[i], &t[i]
@@ -87,7 +87,7 @@ func (t together) find(s *Store, claims []weir.Claim, now int64) (newer, ok bool
 		if h.word&locked != 0 || !h.readable(c) {
 			return false, false
 		}
-		if h.part >= 0 && newest(c.Limit, stateOf(h.word, h.part, h.large)) > now {
+		if h.part >= 0 && newest(c.Limit, stateOf(h.word, h.part, h.large)) > now.at {
 			newer = true
 			if ahead(c.Limit, stateOf(h.word, h.part, h.large), now) {
 				return false, false
@@ -113,9 +113,9 @@ func (h *hold) readable(c *weir.Claim) bool {
 }
 
 // try decides one of the claims on the state that was read. It charges nothing.
-func (h *hold) try(c *weir.Claim, d *weir.Decision, now int64) (granted bool) {
+func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
 	if big := h.large; big != nil {
-		granted = big.try(c.Cost, now, d)
+		granted = big.try(c.Cost, now.at, d)
 	} else {
 		var after state
 		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, now, d)
@@ -126,13 +126,13 @@ func (h *hold) try(c *weir.Claim, d *weir.Decision, now int64) (granted bool) {
 }
 
 // write locks the entries that a grant changes and writes them, if nothing changed since they were read.
-func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision, now int64) bool {
+func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) bool {
 	for i := range t {
 		if h := &t[i]; h.writes && !h.lock(claims[i].Limit) {
 			return false
 		}
 	}
-	if !t.unchanged() || s.tight() && !s.spare(t.growth(claims, now)) {
+	if !t.unchanged() || s.tight() && !s.spare(t.growth(claims, now.at)) {
 		return false
 	}
 	for i := range t {
@@ -140,7 +140,7 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 		switch {
 		case !h.writes:
 		case h.large != nil:
-			s.charge(h.large, c.Cost, now, &decisions[i])
+			s.charge(h.large, c.Cost, now.at, &decisions[i])
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})
 		default:

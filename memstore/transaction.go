@@ -13,7 +13,7 @@ type transaction struct {
 	claims []weir.Claim
 	few    [4]place // one a claim; in itself, so that it need not be allocated
 	more   []place  // those beyond
-	now    int64
+	now    moment
 	shards uint64 // a bit for each that is locked
 }
 
@@ -321,7 +321,7 @@ func (t *transaction) back(times int64) {
 // entered notes that a key may expire sooner than before.
 func (t *transaction) entered(p *place) {
 	if !p.shared {
-		t.store.shard(p.id.hash).entered(p.entry, t.now)
+		t.store.shard(p.id.hash).entered(p.entry, t.now.at)
 	}
 }
 
@@ -401,7 +401,7 @@ func (t *transaction) charge(times int64) error {
 			t.write(p, c.Limit, charge(c, adoptCharged(p.limit, c.Limit, p.state, t.now), units, t.now))
 		}
 		if p.shared {
-			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now, units)
+			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now.at, units)
 		}
 	}
 	return nil
@@ -415,7 +415,7 @@ func (t *transaction) spare(times int64) bool {
 		if c.Renew || after.large == nil || c.Cost == 0 && c.Lease == "" {
 			continue
 		}
-		bytes += after.large.growth(c.Limit, c.Cost*times, t.now)
+		bytes += after.large.growth(c.Limit, c.Cost*times, t.now.at)
 		if after.large != p.state.large {
 			bytes += after.large.size() - p.bytes
 		}
@@ -493,7 +493,7 @@ func (t *transaction) insert(p *place, limit *weir.Limit) {
 		t.store.keys.Add(1)
 	}
 	p.claimed = false
-	sh.entered(p.entry, t.now)
+	sh.entered(p.entry, t.now.at)
 }
 
 // write puts a state into a place's locked entry, or into another one where the entry has not the form for it.
@@ -516,7 +516,7 @@ func (t *transaction) write(p *place, limit *weir.Limit, after state) {
 		p.entry.word.Store(dead) // not before: who finds neither takes the key for one never used
 		sh.table.Load().live--
 		p.entry = next
-		sh.entered(p.entry, t.now)
+		sh.entered(p.entry, t.now.at)
 	}
 	after.until = 0
 	p.state, p.limit = after, limit

@@ -31,7 +31,8 @@ func (c *Config) cluster() bool {
 // password, is an error.
 func openStore(ctx context.Context, c *Config) (weir.Store, error) {
 	if c.Store == Memory {
-		return memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes)), nil
+		return memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
+			memstore.WithWarn(c.warn)), nil
 	}
 	conn, err := connect(ctx, c)
 	if err != nil && !passes(err) {
@@ -60,7 +61,9 @@ func connect(ctx context.Context, c *Config) (redisconn.Conn, error) {
 	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.Timeout, Warn: c.warn})
 }
 
-func (c *Config) warn(text string) { c.Log.Warn(strings.TrimPrefix(text, "redisstore: ")) }
+func (c *Config) warn(text string) {
+	c.Log.Warn(strings.TrimPrefix(strings.TrimPrefix(text, "redisstore: "), "memstore: "))
+}
 
 // passes reports whether a failure to open Redis may be temporary.
 func passes(err error) bool {

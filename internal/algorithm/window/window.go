@@ -14,6 +14,9 @@ type State struct {
 	// Until is set if the window was opened under other numbers and counts longer than the
 	// limit's own would: the instant at which it ends. A charge makes the window the limit's own.
 	Until int64
+	// Grid is by how much the clock of epochs and calendars is ahead of that of Start, in µs. Where it changes, a
+	// window stays the one that its start lies in.
+	Grid int64
 }
 
 // Available is how many units the open window has left, or −1 if it is exceeded.
@@ -23,20 +26,20 @@ func Available(l *weir.Limit, s State, now int64) int64 {
 
 // Ahead reports whether the window starts so far in the future that a clock which was wrong opened it.
 func Ahead(l *weir.Limit, s State, now int64) bool {
-	return s.Start > now && s.Count > 0 && s.Start > furthest(l, now)
+	return s.Start > now && s.Count > 0 && s.Start > furthest(l, now, s.Grid)
 }
 
 // furthest is the latest start of a window that a right clock can have opened.
-func furthest(l *weir.Limit, now int64) int64 {
+func furthest(l *weir.Limit, now, grid int64) int64 {
 	if l.Algorithm() != weir.AlgorithmCalendar {
 		return now + l.Period()
 	}
-	return end(l, end(l, now))
+	return end(l, end(l, now, grid), grid)
 }
 
 // Back is the window of now with the count of one that is Ahead.
 func Back(l *weir.Limit, s State, now int64) State {
-	return State{Start: begin(l, now), Count: s.Count}
+	return State{Start: begin(l, now, s.Grid), Count: s.Count, Grid: s.Grid}
 }
 
 // Charge counts n units in the window that is open now.
@@ -53,8 +56,8 @@ func Charge(l *weir.Limit, s State, n, now int64) State {
 // end its count sooner: that an earlier charge is corrected is no reason.
 func Settle(l, other *weir.Limit, s State, n, now int64) (_ State, others bool) {
 	own := Adopt(other, l, s)
-	charged, until := Charge(l, own, n, now), end(other, s.Start)
-	if s.Count == 0 || now >= until || open(l, own, now).Count > 0 && until < end(l, charged.Start) {
+	charged, until := Charge(l, own, n, now), end(other, s.Start, s.Grid)
+	if s.Count == 0 || now >= until || open(l, own, now).Count > 0 && until < end(l, charged.Start, s.Grid) {
 		return charged, false
 	}
 	s.Count = algorithm.Add(s.Count, n)
@@ -99,7 +102,7 @@ func Take(l *weir.Limit, s State, cost, now int64) (
 		after = w
 	}
 	if w.Count > 0 {
-		resetAfter = algorithm.Micros(end(l, w.Start) - now)
+		resetAfter = algorithm.Micros(end(l, w.Start, w.Grid) - now)
 	}
 	switch {
 	case cost > limit:
@@ -118,22 +121,22 @@ func Adopt(from, to *weir.Limit, s State) State {
 	if s.Count == 0 || own(to) {
 		return s
 	}
-	adopted := State{Start: begin(to, s.Start), Count: s.Count}
-	if until := end(from, s.Start); until > end(to, adopted.Start) {
+	adopted := State{Start: begin(to, s.Start, s.Grid), Count: s.Count, Grid: s.Grid}
+	if until := end(from, s.Start, s.Grid); until > end(to, adopted.Start, s.Grid) {
 		adopted.Until = until
 	}
 	return adopted
 }
 
 // stop is the instant at which the count of a window ends.
-func stop(l *weir.Limit, s State) int64 { return max(end(l, s.Start), s.Until) }
+func stop(l *weir.Limit, s State) int64 { return max(end(l, s.Start, s.Grid), s.Until) }
 
 // ours is the window as a write stores it: the limit's own.
 func ours(l *weir.Limit, s State, now int64) State {
 	if s.Until == 0 {
 		return s
 	}
-	return State{Start: begin(l, max(now, s.Start)), Count: s.Count}
+	return State{Start: begin(l, max(now, s.Start), s.Grid), Count: s.Count, Grid: s.Grid}
 }
 
 // own reports whether each key has windows of its own.
@@ -150,24 +153,27 @@ func open(l *weir.Limit, s State, now int64) State {
 	if s.Count > 0 && now < stop(l, s) {
 		return s
 	}
-	return State{Start: begin(l, now)}
+	return State{Start: begin(l, now, s.Grid), Grid: s.Grid}
 }
 
-func begin(l *weir.Limit, now int64) int64 {
+func begin(l *weir.Limit, now, grid int64) int64 {
 	if own(l) {
 		return now
 	}
 	if l.Algorithm() == weir.AlgorithmCalendar {
-		start, _ := l.Bounds(weir.Instant(now))
-		return int64(start)
+		start, _ := l.Bounds(weir.Instant(now + grid))
+		return int64(start) - grid
 	}
-	return now - algorithm.FloorMod(now, l.Period())
+	return now - algorithm.FloorMod(now+grid, l.Period())
 }
 
-func end(l *weir.Limit, start int64) int64 {
-	if l.Algorithm() == weir.AlgorithmCalendar {
-		_, last := l.Bounds(weir.Instant(start))
-		return int64(last)
+func end(l *weir.Limit, start, grid int64) int64 {
+	switch {
+	case l.Algorithm() == weir.AlgorithmCalendar:
+		_, last := l.Bounds(weir.Instant(start + grid))
+		return int64(last) - grid
+	case grid != 0 && !own(l): // it may have begun under another one
+		start = begin(l, start, grid)
 	}
 	return start + l.Period()
 }
