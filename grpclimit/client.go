@@ -33,14 +33,15 @@ import (
 // The zero Client is ready to use. It is safe for concurrent use; do not change its fields, or copy it, after first
 // use.
 type Client struct {
-	// Limiter is the client's own; nil is none. It must not have concurrency limits.
+	// Limiter is the client's own; nil is none. A unit of a concurrency limit is held until the call has ended: that of
+	// a stream when RecvMsg returns an error or the only response, or when its context ends.
 	Limiter *weir.Limiter
 	// Key is the limiter's key of a call, without a Message for streams; nil is the target of the connection. A call
 	// without a key is not sent.
 	Key Key
 	// MaxWait caps the wait for a server; 0 is 30 seconds. After it the call is sent even if the server requested more:
-	// no server stops a client for good. It does not cap the limiter: a call that would wait longer for a unit fails at
-	// once.
+	// no server stops a client for good. A call that waits longer for a unit of the limiter fails, at once if that is
+	// known.
 	MaxWait time.Duration
 	// Retries is the maximum of repetitions of a unary call after a refusal that requests a wait. A call whose wait
 	// exceeds MaxWait or its deadline is not repeated. Streams are not.
@@ -54,12 +55,14 @@ func (c *Client) Unary(ctx context.Context, method string, message, reply any, c
 	invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
 	for attempt := 0; ; attempt++ {
-		if err := c.await(ctx, conn, &Call{Method: method, Message: message}); err != nil {
+		release, err := c.await(ctx, conn, &Call{Method: method, Message: message})
+		if err != nil {
 			return err
 		}
 		var header, trailer metadata.MD
 		all := append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))
-		err := invoke(ctx, method, message, reply, conn, all...)
+		err = invoke(ctx, method, message, reply, conn, all...)
+		release()
 		wait := c.learn(target(conn, method), err, header, trailer)
 		repeatable := err != nil && wait > 0 && wait <= c.maxWait() && pace.Fits(ctx, wait)
 		if attempt >= c.Retries || !repeatable {
@@ -75,22 +78,27 @@ func (c *Client) Unary(ctx context.Context, method string, message, reply any, c
 func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 	open grpc.Streamer, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	if err := c.await(ctx, conn, &Call{Method: method}); err != nil {
+	release, err := c.await(ctx, conn, &Call{Method: method})
+	if err != nil {
 		return nil, err
 	}
 	stream, err := open(ctx, description, conn, method, options...)
 	if err != nil {
+		release()
 		c.learn(target(conn, method), err, nil, nil)
 		return nil, err
 	}
-	return &clientStream{ClientStream: stream, learn: func(err error, header, trailer metadata.MD) {
+	context.AfterFunc(ctx, release)
+	return &clientStream{ClientStream: stream, single: !description.ServerStreams, release: release, learn: func(err error, header, trailer metadata.MD) {
 		c.learn(target(conn, method), err, header, trailer)
 	}}, nil
 }
 
-// A clientStream reads the waits that the server requests.
+// A clientStream reads the waits that the server requests, and ends the call's units.
 type clientStream struct {
 	grpc.ClientStream
+	single   bool // the first response is the last one
+	release  func()
 	learn    func(err error, header, trailer metadata.MD)
 	received bool
 }
@@ -98,6 +106,9 @@ type clientStream struct {
 // RecvMsg implements grpc.ClientStream.
 func (s *clientStream) RecvMsg(message any) error {
 	err := s.ClientStream.RecvMsg(message)
+	if err != nil || s.single {
+		s.release()
+	}
 	switch {
 	case err == io.EOF:
 		s.learn(nil, nil, s.Trailer())
@@ -121,34 +132,43 @@ func (c *Client) maxWait() time.Duration {
 	return c.MaxWait
 }
 
-// await waits for the server first, so that no unit of the limiter is wasted.
-func (c *Client) await(ctx context.Context, conn *grpc.ClientConn, call *Call) error {
+// await waits for the server first, so that no unit of the limiter is wasted. release ends the call's units; it may be
+// called more than once.
+func (c *Client) await(ctx context.Context, conn *grpc.ClientConn, call *Call) (release func(), err error) {
 	name := target(conn, call.Method)
-	err := c.waits.Await(ctx, name)
+	release = func() {}
+	err = c.waits.Await(ctx, name)
 	if err == nil && c.Limiter != nil {
-		err = c.take(ctx, conn, call)
-		if err == nil {
+		if held, refused := c.take(ctx, conn, call); refused != nil {
+			err = refused
+		} else {
+			if held != nil {
+				release = held
+			}
 			err = c.waits.Await(ctx, name) // another response may have requested a wait meanwhile
 		}
 	}
 	switch {
 	case err == nil:
-		return nil
+		return release, nil
 	case ctx.Err() != nil:
-		return status.FromContextError(ctx.Err()).Err()
+		err = status.FromContextError(ctx.Err()).Err()
+	default:
+		err = &unsentError{err}
 	}
-	return &unsentError{err}
+	release()
+	return nil, err
 }
 
-// take waits until the limiter grants a unit.
-func (c *Client) take(ctx context.Context, conn *grpc.ClientConn, call *Call) error {
+// take waits until the limiter grants a unit. release ends it; nil: it is not held.
+func (c *Client) take(ctx context.Context, conn *grpc.ClientConn, call *Call) (release func(), err error) {
 	key := c.Key
 	if key == nil {
 		key = func(context.Context, *Call) (string, error) { return "target:" + conn.Target(), nil }
 	}
 	text, err := httplimit.Deny.Choose(key(ctx, call))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return pace.Take(ctx, c.Limiter, text, c.maxWait())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -166,6 +167,97 @@ func TestClientWaitsForItsLimiter(t *testing.T) {
 			t.Errorf("sent at %v", server.sent)
 		}
 	})
+}
+
+// A received stream has one response, and then ends.
+type received struct {
+	grpc.ClientStream
+	left int
+}
+
+func (r *received) RecvMsg(any) error {
+	if r.left--; r.left < 0 {
+		return io.EOF
+	}
+	return nil
+}
+
+func (r *received) Header() (metadata.MD, error) { return nil, nil }
+func (r *received) Trailer() metadata.MD         { return nil }
+
+// TestClientHoldsASlotUntilTheCallEnds: a call that waits is sent when another one ends, however it ends.
+func TestClientHoldsASlotUntilTheCallEnds(t *testing.T) {
+	conn := connection(t)
+	open := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+		return &received{left: 1}, nil
+	}
+	for name, holder := range map[string]func(ctx context.Context, client *grpclimit.Client) error{
+		"a unary call": func(ctx context.Context, client *grpclimit.Client) error {
+			return client.Unary(ctx, "/a.B/C", nil, nil, conn, func(context.Context, string, any, any, *grpc.ClientConn,
+				...grpc.CallOption) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+		},
+		"a refused call between its repetitions": func(ctx context.Context, client *grpclimit.Client) error {
+			server := &script{answers: []answer{refusal(codes.ResourceExhausted, 25*time.Second), {}}, start: time.Now()}
+			return client.Unary(ctx, "/a.B/D", nil, nil, conn, func(ctx context.Context, method string, message, reply any,
+				conn *grpc.ClientConn, options ...grpc.CallOption) error {
+				time.Sleep(time.Second)
+				return server.invoke(ctx, method, message, reply, conn, options...)
+			})
+		},
+		"a stream to its end": func(ctx context.Context, client *grpclimit.Client) error {
+			stream, err := client.Stream(ctx, &grpc.StreamDesc{ServerStreams: true}, conn, "/a.B/C", open)
+			if err != nil || stream.RecvMsg(nil) != nil {
+				return errors.Join(err, errors.New("no response"))
+			}
+			time.Sleep(time.Second)
+			stream.RecvMsg(nil)
+			return nil
+		},
+		"a stream with one response": func(ctx context.Context, client *grpclimit.Client) error {
+			stream, err := client.Stream(ctx, &grpc.StreamDesc{ClientStreams: true}, conn, "/a.B/C", open)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			return stream.RecvMsg(nil)
+		},
+		"a stream that its caller leaves": func(ctx context.Context, client *grpclimit.Client) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := client.Stream(ctx, &grpc.StreamDesc{ServerStreams: true}, conn, "/a.B/C", open)
+			time.Sleep(2 * time.Second)
+			return err
+		},
+		"a stream that cannot be opened": func(ctx context.Context, client *grpclimit.Client) error {
+			client.Stream(ctx, &grpc.StreamDesc{}, conn, "/a.B/C", func(context.Context, *grpc.StreamDesc,
+				*grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				time.Sleep(time.Second)
+				return nil, status.Error(codes.Internal, "broken")
+			})
+			return nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &grpclimit.Client{Retries: 1, Limiter: limiter(t, memstore.New(), weir.PerMinute(600),
+				weir.Concurrency{Limit: 1, TTL: time.Minute})}
+			ended := make(chan error, 1)
+			go func() { ended <- holder(t.Context(), client) }()
+			synctest.Wait()
+			begun, server := time.Now(), &script{answers: []answer{{}}, start: time.Now()}
+			if err := client.Unary(t.Context(), "/a.B/E", nil, nil, conn, server.invoke); err != nil {
+				t.Errorf("beside %s: %v", name, err)
+			}
+			if took := time.Since(begun); took != time.Second {
+				t.Errorf("beside %s: sent after %v, want 1s", name, took)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
 }
 
 // A wait beyond the deadline fails at once; a canceled one has the status of its context.

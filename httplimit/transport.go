@@ -117,11 +117,7 @@ func (t *Transport) await(request *http.Request) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if holds(t.Limiter.Limits()) {
-		release, err = pace.Hold(ctx, t.Limiter, key, t.maxWait())
-	} else {
-		err = pace.Take(ctx, t.Limiter, key, t.maxWait())
-	}
+	release, err = pace.Take(ctx, t.Limiter, key, t.maxWait())
 	if errors.Is(err, weir.ErrTooLong) {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	} else if err != nil {

@@ -216,7 +216,7 @@ type address struct {
 	host, port string
 }
 
-const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, unix:///path?mode=0660, or fd:NAME of a passed socket"
+const allowedAddress = "host:port such as 127.0.0.1:8080 or :8080, unix:///path?mode=0660, or fd:NAME, a passed socket"
 
 func parseAddress(text string) (address, error) {
 	if strings.HasPrefix(text, "unix:") {

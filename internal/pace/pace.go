@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,17 +92,24 @@ func Fits(ctx context.Context, wait time.Duration) bool {
 	return !ok || time.Until(deadline) > wait
 }
 
-// Hold waits until the client's own limiter, which has a concurrency limit, grants a unit, for at most the given time.
-// The unit is held until release is called.
-func Hold(ctx context.Context, limiter *weir.Limiter, key string, most time.Duration) (release func(), err error) {
+// Take waits until the client's own limiter grants a unit, for at most the given time. Under a concurrency limit the
+// unit is held until release is called; else release is nil.
+func Take(ctx context.Context, limiter *weir.Limiter, key string, most time.Duration) (release func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	lease, err := limiter.AcquireWait(bounded, key)
+	var lease *weir.Lease
+	if holds := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }; slices.ContainsFunc(
+		limiter.Limits(), holds) {
+		lease, err = limiter.AcquireWait(bounded, key)
+	} else {
+		err = limiter.Wait(bounded, key)
+	}
 	switch {
-	case err == nil:
+	case errors.Is(err, weir.ErrTooLong):
+		return nil, fmt.Errorf("the maximum wait is %v: %w", most, err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return nil, fmt.Errorf("the maximum wait is %v: %w", most, errors.Join(weir.ErrTooLong, err))
-	default:
+	case err != nil || lease == nil:
 		return nil, err
 	}
 	stop := lease.KeepAlive(ctx, nil)
@@ -109,15 +117,4 @@ func Hold(ctx context.Context, limiter *weir.Limiter, key string, most time.Dura
 		stop()
 		_ = lease.Release(context.WithoutCancel(ctx)) // the store repeats it
 	}), nil
-}
-
-// Take waits until the client's own limiter grants a unit, for at most the given time.
-func Take(ctx context.Context, limiter *weir.Limiter, key string, most time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	err := limiter.Wait(bounded, key)
-	if errors.Is(err, weir.ErrTooLong) {
-		return fmt.Errorf("the maximum wait is %v: %w", most, err)
-	}
-	return err
 }
