@@ -133,5 +133,9 @@ func TestArticlesGatewayByRedisCLI(t *testing.T) {
 		}
 	}
 	fourLevels(t, p)
+	redisCLI(t, redis, "HSET rate_limit_config:each-user limitType USER limitTarget '*' limitCount 1 timeWindow 60 strategy GCRA enabled true")
+	redisCLI(t, redis, "PUBLISH rate_limit_config RELOAD_ALL")
+	const mistake = "rate_limit_config:each-user: limitType is USER, and the gateway knows no users: name the header"
+	redistest.Await(t, mistake, func() bool { return strings.Contains(p.logs(), mistake) })
 	p.end()
 }

@@ -158,6 +158,7 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 	}
 	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
 	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
+	setup.WithoutUsers = v.withoutUsers(setup)
 	setup.Prepare = func(set *rules.Set) (use func(), err error) {
 		switch err := v.checkKeys(setup, set); {
 		case err != nil:

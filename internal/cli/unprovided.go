@@ -15,9 +15,7 @@ import (
 // the gateway reads bodies.
 func (v *server) checkKeys(setup *engine.Setup, set *rules.Set) error {
 	gateway := v.flags.gateway.listener != nil
-	trusts := len(setup.Trusted) > 0 || slices.Contains(setup.TrustedProxies, "unix")
-	users := v.flags.userHeader != "" && trusts
-	known := map[string]bool{"body": gateway, "user": users || !gateway, "route": !gateway, "descriptor": !gateway}
+	known := map[string]bool{"body": gateway, "user": setup.WithoutUsers == "", "route": !gateway, "descriptor": !gateway}
 	for _, rule := range set.Rules() {
 		for need, component := range rule.Unprovided() {
 			if rule.Enabled() && !known[need] {
@@ -28,6 +26,17 @@ func (v *server) checkKeys(setup *engine.Setup, set *rules.Set) error {
 	return nil
 }
 
+// withoutUsers says why the gateway knows no users; "" if it does, or if there is none.
+func (v *server) withoutUsers(setup *engine.Setup) string {
+	trusts := len(setup.Trusted) > 0 || slices.Contains(setup.TrustedProxies, "unix")
+	if v.flags.gateway.listener == nil || v.flags.userHeader != "" && trusts {
+		return ""
+	}
+	return "the gateway knows no users: " + nameUsers
+}
+
+const nameUsers = "name the header in which --trusted-proxies state it in --user-header"
+
 // unknownKey says what to do about a component that the front ends do not know.
 func unknownKey(rule *rules.Rule, need, component string) string {
 	remedy := "key by what requests have (header.NAME, cookie.NAME, body.NAME)"
@@ -36,7 +45,7 @@ func unknownKey(rule *rules.Rule, need, component string) string {
 		return fmt.Sprintf("rule %s counts by %s, and only the gateway reads bodies: give --upstream or routes",
 			rule.Name(), component)
 	case "user":
-		remedy = "name the header in which --trusted-proxies state it in --user-header"
+		remedy = nameUsers
 	}
 	return fmt.Sprintf("rule %s counts by %s, which the gateway does not know, so that all clients would count "+
 		"together: %s, or say on_missing: skip, deny or anonymous in the rule", rule.Name(), component, remedy)

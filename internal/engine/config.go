@@ -141,6 +141,9 @@ type Setup struct {
 	// the rule set. The calls are sequential.
 	Prepare func(*rules.Set) (use func(), err error)
 
+	// WithoutUsers says why no request has a user, so that rules of users in hashes are mistakes; "": some may have.
+	WithoutUsers string
+
 	// Settled, if non-nil, is called with a rule set that has been in force for a second, after it was checked for
 	// warnings.
 	Settled func(*rules.Set)

@@ -96,6 +96,7 @@ func (l *Setup) redisOptions(prefix, channel string) []redissource.Option {
 		redissource.WithChannel(channel),
 		redissource.WithRefresh(l.Refresh),
 		redissource.WithCompiler(l.compiler),
+		redissource.WithoutUsers(l.WithoutUsers),
 	}
 	if l.AllowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())

@@ -45,6 +45,7 @@ type config struct {
 	refresh         time.Duration
 	most            int
 	allowEmpty      bool
+	withoutUsers    string
 	tls             *tls.Config
 	compiler        *rules.Compiler
 
@@ -68,6 +69,9 @@ func WithRefresh(every time.Duration) Option { return func(c *config) { c.refres
 // WithAllowEmpty accepts that no hash, or no ledger, is left. Otherwise the last rules stay in
 // force, because a flushed Redis looks the same.
 func WithAllowEmpty() Option { return func(c *config) { c.allowEmpty = true } }
+
+// WithoutUsers refuses rules of users, which no request would meet, and says why; "": requests have users.
+func WithoutUsers(why string) Option { return func(c *config) { c.withoutUsers = why } }
 
 // A Claim is a requirement on the mark of a Ledger. A server that has its ledger where it counts
 // marks it as that store's own; ledgers made for something else have no mark.
@@ -165,7 +169,7 @@ func New(url string, opts ...Option) (*Source, error) {
 		return nil, &weir.InputError{Field: "refresh", Given: c.refresh, Allowed: "100ms to 24h"}
 	}
 	table := newTable(c.prefix, c.most)
-	table.allowEmpty = c.allowEmpty
+	table.allowEmpty, table.withoutUsers = c.allowEmpty, c.withoutUsers
 	if c.compiler != nil {
 		table.compiler = c.compiler
 	}

@@ -21,6 +21,7 @@ type table struct {
 	prefix          string
 	most            int
 	allowEmpty      bool
+	withoutUsers    string            // why no request has a user
 	entries         map[string]*entry // by key
 	ids             map[string]string // maps the id field of a hash to its key, if the two differ
 	messageProblems []ruleset.Problem // of messages that name no rule
@@ -170,6 +171,10 @@ func (t *table) put(key string, r reading) {
 	f := r.seen
 	if f == nil {
 		f = found(t.prefix, key, r.fields)
+	}
+	if f.rec.kind == user && f.rec.enabled && t.withoutUsers != "" && len(f.problems) == 0 {
+		f.problems = []ruleset.Problem{{Where: ruleset.Quoted(key), Field: "limitType", Message: "is USER, and " +
+			t.withoutUsers}}
 	}
 	e.ignored = f.ignored
 	if e.problems = f.problems; len(f.problems) == 0 {

@@ -47,6 +47,20 @@ func expect(t *testing.T, table *table, inForce, wrong string) {
 	}
 }
 
+// TestRulesOfUsersNeedUsers: a rule that no request would meet is a mistake, and the others are in force.
+func TestRulesOfUsersNeedUsers(t *testing.T) {
+	table := newTable(prefix, 10)
+	table.withoutUsers = "the gateway knows no users"
+	all := map[string]string{"a": "", "u": "limitType=USER limitTarget=* limitCount=5"}
+	read(table, hashes(all))
+	expect(t, table, "a 100/1m", "rate_limit_config:u: limitType is USER, and the gateway knows no users; this rule is not in force")
+	all["u"] += " enabled=false"
+	read(table, hashes(all))
+	expect(t, table, "a 100/1m", "")
+	table.receive(`{"id":"u","enabled":true}`)
+	expect(t, table, "a 100/1m", "limitType is USER")
+}
+
 func TestOneBadRuleIsOneBadRule(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": "", "b": "limitCount=5"}))
