@@ -14,6 +14,8 @@ import (
 const (
 	shortestOnce = time.Second
 	longestOnce  = 24 * time.Hour
+
+	onceName = "weir.once"
 )
 
 // Once is the claim that makes a decision of claims count once: decide it with them, as the last. A granted decision
@@ -49,7 +51,7 @@ func onceLimit(keep time.Duration) (*Limit, error) {
 	if last := lastOnce.Load(); last != nil && last.period == keep.Microseconds() {
 		return last, nil
 	}
-	limit, err := NewLimit("once", FixedWindow{Limit: 1, Window: keep.Truncate(time.Microsecond)})
+	limit, err := NewLimit(onceName, FixedWindow{Limit: 1, Window: keep.Truncate(time.Microsecond)})
 	if err == nil {
 		lastOnce.Store(limit)
 	}

@@ -194,7 +194,8 @@ func (v *Verdict) bans(i int) bool {
 // refuses reports whether a limit of the rule refuses the request.
 func (v *Verdict) refuses(rule *rules.Rule) bool {
 	for i := range v.enforced {
-		if a := &v.about[i]; a.rule == rule && !a.ban && a.by != nil && v.decisions[i].RetryAfter != 0 {
+		a := &v.about[i]
+		if a.rule == rule && !a.ban && !a.aside && !a.repeated && a.by != nil && v.decisions[i].RetryAfter != 0 {
 			return true
 		}
 	}

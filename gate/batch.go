@@ -185,7 +185,7 @@ func (b *batch) answer(ctx context.Context, g *Gate, q *Question) {
 			continue
 		}
 		r := &b.requests[f.request-1]
-		if f.granted, f.err = r.Granted, r.Err; v.full && v.keeps(f, &q.Ask) {
+		if f.granted, f.err = r.Granted, r.Err; v.keeps(f, &q.Ask) {
 			g.followFull(ctx, v, f, q.Ask.Times)
 		}
 	}

@@ -37,7 +37,7 @@ func (v *Verdict) Differences() []Difference { return v.differences }
 // A key with an override keeps its limits, and a ban follows from other refusals than the candidate's.
 func (v *Verdict) comparable(i int, asked int64) int64 {
 	rule := v.about[i].rule
-	if v.claims[i].Limit != rule.Limits()[0] {
+	if v.claims[i].Limit != rule.Limits()[0] || v.about[i].repeated {
 		return 0
 	}
 	if v.Granted == asked || v.others {
@@ -45,7 +45,7 @@ func (v *Verdict) comparable(i int, asked int64) int64 {
 	}
 	for j := range v.enforced {
 		a := &v.about[j]
-		if own := a.rule == rule && !a.ban; !own && v.decisions[j].RetryAfter != 0 {
+		if own := a.rule == rule && !a.ban; !own && !a.repeated && v.decisions[j].RetryAfter != 0 {
 			return v.Granted
 		}
 	}

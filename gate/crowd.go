@@ -33,7 +33,7 @@ func (v *Verdict) overflows() bool {
 // decideApart decides the claims of the rules, and then those aside. It returns false if it decided nothing.
 func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 	n := 0
-	for n < v.enforced && !v.about[n].aside {
+	for n < v.enforced && (!v.about[n].aside || v.claims[n].Once) {
 		n++
 	}
 	if n > weir.MaxClaims || n == 0 {
@@ -41,6 +41,9 @@ func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 	}
 	d := v.room(len(v.claims))
 	granted, err := g.store.Decide(ctx, v.claims[:n], times, d[:n])
+	if err == nil {
+		granted, err = g.complete(ctx, g.store, v, v.part(0, n), times, granted)
+	}
 	if err != nil {
 		return false
 	}

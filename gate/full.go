@@ -88,11 +88,9 @@ func (v *Verdict) chargesFull(i int) bool {
 	return rule != nil && rule.ChargesFull()
 }
 
-// followFull is chargeFull for a follower whose result counts.
+// followFull is complete for a follower whose result counts.
 func (g *Gate) followFull(ctx context.Context, v *Verdict, f *follower, times int64) {
-	if !v.full || f.err != nil {
-		return
+	if f.err == nil {
+		f.granted, f.err = g.complete(ctx, g.store, v, v.part(f.from, f.to), times, f.granted)
 	}
-	f.granted, f.err = g.chargeFull(ctx, g.store, v, v.claims[f.from:f.to],
-		func(i int) bool { return v.chargesFull(f.from + i) }, times, f.granted, v.decisions[f.from:f.to])
 }

@@ -159,6 +159,10 @@ type Ask struct {
 	// Lease is the id under which concurrency limits are held; "" generates one. A repeat with the same id is
 	// the same lease, so it is safe.
 	Lease string
+	// ID makes the request count once for as long as Keep says: a repetition passes, and charges nothing. See
+	// weir.Once. It is for callers who choose ids themselves; "" is none. A Reservation or lease is the first request's.
+	ID   string
+	Keep time.Duration
 	// Claims are the caller's own, decided together with those of the rules. While the store does not answer
 	// they are refused.
 	Claims []weir.Claim
@@ -238,6 +242,9 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 	for _, claim := range ask.Claims {
 		v.add(nil, claim)
 	}
+	if err := v.identifyAsk(ask); err != nil {
+		return true, err
+	}
 	for _, claim := range ask.Aside {
 		v.add(nil, claim)
 		v.about[len(v.about)-1].aside = true
@@ -251,9 +258,8 @@ func (v *Verdict) prepare(set *rules.Set, r *rules.Request, ask *Ask) (done bool
 
 // enforced takes the store's answer to the enforced claims.
 func (g *Gate) enforced(ctx context.Context, times int64, v *Verdict, granted int64, err error) error {
-	if err == nil && v.full {
-		granted, err = g.chargeFull(ctx, g.store, v, v.claims[:v.enforced], v.chargesFull, times,
-			granted, v.decisions[:v.enforced])
+	if err == nil {
+		granted, err = g.complete(ctx, g.store, v, v.part(0, v.enforced), times, granted)
 	}
 	if err != nil {
 		return g.fallBack(ctx, times, v, err)
@@ -265,7 +271,7 @@ func (g *Gate) enforced(ctx context.Context, times int64, v *Verdict, granted in
 
 // counts reports whether the refusals count towards bans.
 func (v *Verdict) counts(times int64) bool {
-	return v.bannable && v.Outcome != Failed && v.Granted < times
+	return v.bannable && v.Outcome != Failed && v.Reason != Repeated && v.Granted < times
 }
 
 func isInput(err error) bool {
@@ -288,10 +294,13 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 		return err
 	}
 	v.Err = failure
+	v.forgetIDs()
 	var claims []weir.Claim
 	var places []int
 	for i, about := range v.about[:v.enforced] {
 		switch {
+		case v.claims[i].Once && len(claims) > 0: // what is decided here is kept here
+			claims, places = append(claims, v.claims[i]), append(places, i)
 		case about.aside:
 		case about.onStoreError() == rules.RefuseAll:
 			v.Outcome, v.Reason, v.Rule = Failed, StoreFailed, about.rule
@@ -304,18 +313,17 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 		v.Reason, v.Granted = StoreFailed, times
 		return nil
 	}
-	decisions := make([]weir.Decision, len(claims))
-	granted, err := decideInParts(ctx, g.local, claims, times, decisions)
-	if err == nil && v.full {
-		full := func(j int) bool { return v.chargesFull(places[j]) }
-		granted, err = g.chargeFull(ctx, g.local, v, claims, full, times, granted, decisions)
+	local := part{claims: claims, places: places, decisions: make([]weir.Decision, len(claims))}
+	granted, err := decideInParts(ctx, g.local, claims, times, local.decisions)
+	if err == nil {
+		local.scatter(v)
+		granted, err = g.complete(ctx, g.local, v, local, times, granted)
 	}
 	if err != nil {
 		v.Outcome, v.Reason, v.Err = Failed, StoreFailed, errors.Join(failure, err)
 		return nil
 	}
-	for j, i := range places {
-		v.decisions[i] = decisions[j]
+	for _, i := range places {
 		v.about[i].by, v.about[i].granted = g.local, granted
 	}
 	v.resolve(times)

@@ -32,7 +32,8 @@ func (v *Verdict) Receipt() (list Receipt) {
 	path := strings.Clone(v.path)
 	for i := range v.Len() {
 		c := v.At(i)
-		if !c.Decided || c.Granted == 0 || c.Ban || c.Claim.Lease == "" && heldBy(c.Claim.Limit) {
+		if !c.Decided || c.Granted == 0 || c.Ban || v.about[i].repeated ||
+			c.Claim.Lease == "" && heldBy(c.Claim.Limit) {
 			continue // a cost of 0 has taken no lease
 		}
 		claim := *c.Claim
@@ -104,6 +105,9 @@ func (g *Gate) settle(ctx context.Context, c *Charged, units int64) error {
 
 // change is the claim to charge if units are missing for this cost, or to refund if missing is negative.
 func (c *Charged) change(units int64) (claim weir.Claim, missing int64) {
+	if c.Claim.Once { // a request that cost nothing frees its id
+		units = min(units, c.Claim.Cost)
+	}
 	claim, missing = c.Claim, units-c.Claim.Cost
 	claim.Settle = c.Claim.Cost > 0 // or there is no charge that was to be corrected
 	claim.Cost = max(missing, -missing)

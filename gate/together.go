@@ -139,7 +139,7 @@ func (j *joint) gather(g *Gate, questions []Question, act Act, times int64) erro
 		v := q.Verdict
 		j.all.full = j.all.full || v.full && times > 0
 		for k := range v.enforced {
-			if q.Act != act || q.Ask.Times < times {
+			if q.Act != act || q.Ask.Times < times || v.claims[k].Once { // of several requests, each is charged
 				j.places = append(j.places, -1)
 				continue
 			}

@@ -40,12 +40,13 @@ const (
 	BadInput                    // failed: Decide's error is about the request or the ask
 	Canceled                    // failed: Decide's error is the context's
 	OtherRefused                // refused: another request of DecideTogether does not pass, and this one would
+	Repeated                    // refused: the id of the request was granted before, and Rule refuses repetitions
 )
 
 // String is the reason in logs and answers.
 func (r Reason) String() string {
 	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list",
-		"missing_key", "store_failed", "bad_input", "canceled", "other_refused"}[r]
+		"missing_key", "store_failed", "bad_input", "canceled", "other_refused", "repeated"}[r]
 }
 
 // A Verdict is the result of deciding a request. The zero Verdict is ready for Decide; reusing one saves its
@@ -57,6 +58,7 @@ type Verdict struct {
 	Times   int64         // Ask.Times; 0: nothing was charged
 	Granted int64         // how many of Times pass
 	Rule    *rules.Rule   // that decided, if one did
+	Found   bool          // it passes, and was granted before by its id: what the id stands with is not charged
 	Delay   time.Duration // how long a granted caller should wait: the longest delay of borrowed units
 	Err     error         // the store's, also where the request passes; or Decide's
 	Took    time.Duration // of Decide; only if the gate has observers
@@ -73,6 +75,8 @@ type Verdict struct {
 	banned      []Ban
 	differences []Difference
 	followers   []follower
+	guards      []guard
+	twice       int    // of guards: the one whose rule refuses the request as a repetition; −1: none
 	bannable    bool   // a claim is a ban's
 	full        bool   // a rule has charge: full
 	others      bool   // another request of DecideTogether is why it does not pass
@@ -96,6 +100,7 @@ type about struct {
 	candidate bool
 	ban       bool // the claim checks the rule's ban
 	override  bool // the claim is an Override's, without a rule
+	repeated  bool // the claim is not charged, because an id was granted before
 }
 
 // onStoreError is the treatment of a claim while the store does not answer.
@@ -172,7 +177,9 @@ func (v *Verdict) Worst() (check Check, ok bool) {
 // ban that this request caused. The RetryAfter of Worst is exact, or an upper bound.
 func (v *Verdict) RetryAfter() (wait time.Duration) {
 	for i := range v.enforced {
-		if a := &v.about[i]; a.by != nil && !a.aside && (!a.ban || v.bans(i)) {
+		a := &v.about[i]
+		free := a.repeated && v.Reason != Repeated
+		if a.by != nil && !a.aside && !free && (!a.ban || v.bans(i)) {
 			wait = max(wait, v.claims[i].Limit.Advice(v.decisions[i].RetryAfter))
 		}
 	}
@@ -246,14 +253,16 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.banned)
 	clear(v.differences)
 	clear(v.followers)
+	clear(v.guards)
 	// Kept first, or the whole struct would be copied once more.
 	matched, claims, decisions, abouts, skips := v.matched[:0], v.claims[:0], v.decisions[:0], v.about[:0], v.skips[:0]
 	banned, differences, followers, keys := v.banned[:0], v.differences[:0], v.followers[:0], v.keys[:0]
+	guards := v.guards[:0]
 	located := v.located
 	*v = Verdict{}
-	v.worst, v.gate, v.located = -1, g, located
+	v.worst, v.twice, v.gate, v.located = -1, -1, g, located
 	v.matched, v.claims, v.decisions, v.about, v.skips = matched, claims, decisions, abouts, skips
-	v.banned, v.differences, v.followers, v.keys = banned, differences, followers, keys
+	v.banned, v.differences, v.followers, v.keys, v.guards = banned, differences, followers, keys, guards
 }
 
 // fail sets the verdict for an error of Decide.
@@ -340,7 +349,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 		v.keys = append(v.keys, shadowed...)
 	}
 	plain, ok := v.keys, true
-	if last := len(v.about) - 1; last >= 0 && !tried && v.about[last].rule.SameKey(rule) {
+	if last := v.lastKeyed(); last >= 0 && !tried && v.about[last].rule.SameKey(rule) {
 		plain = append(plain, v.claims[last].Key...) // rendering it takes longer
 	} else {
 		plain, ok = rule.AppendKey(plain, r)
@@ -374,13 +383,30 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 			return wouldFail, err
 		}
 	}
+	from := len(v.claims)
 	for _, limit := range limits {
 		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
+	}
+	if ids := rule.IDs(); ids != nil && ask.Times == 1 {
+		if id := ids.Of(r); id != "" {
+			if err := v.identify(rule, from, id, ids.Keep); err != nil {
+				return wouldFail, err
+			}
+		}
 	}
 	if bans := rule.Bans(); bans != nil && !tried {
 		v.addBan(rule, weir.Claim{Key: key, Limit: bans.Hold})
 	}
 	return applies, nil
+}
+
+// lastKeyed is the last claim on the key of its rule; −1: there is none.
+func (v *Verdict) lastKeyed() int {
+	last := len(v.about) - 1
+	for last >= 0 && v.about[last].aside {
+		last--
+	}
+	return last
 }
 
 // shadowed is the prefix of keys of shadow rules. No key of a rule begins with it: each begins with its
@@ -449,16 +475,21 @@ func (v *Verdict) resolve(times int64) {
 			continue
 		}
 		v.Granted = a.granted
-		if a.aside || a.ban && !v.bans(i) {
+		if a.aside || a.ban && !v.bans(i) || a.repeated && a.granted == 0 {
 			continue
 		}
-		if !a.ban { // the debt of a ban is not a borrowed unit
+		if !a.ban && !a.repeated { // the debt of a ban is not a borrowed unit
 			v.Delay = max(v.Delay, d.Delay)
 		}
 		if v.worst < 0 || weir.Worse(d, &v.decisions[v.worst]) {
 			v.worst = i
 		}
 	}
+	if v.twice >= 0 && v.Granted == 0 {
+		v.refuseTwice()
+		return
+	}
+	v.Found = v.Granted > 0 && slices.ContainsFunc(v.guards, func(u guard) bool { return u.state == found })
 	if v.worst < 0 { // only claims aside
 		v.refuse(times > 0 && v.Granted == 0)
 		return

@@ -196,6 +196,9 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 		a.undecided(ctx)
 	case v.Outcome == gate.Denied:
 		a.refuse(codes.PermissionDenied, "this call is not allowed")
+	case v.Reason == gate.Repeated:
+		text, _ := wording.Repeated(nil)
+		a.refuse(codes.AlreadyExists, text)
 	case v.Outcome == gate.Refused:
 		own, _, _ := wording.OwnOf(v, request)
 		a.exceed(v.RetryAfter(), own)

@@ -95,6 +95,11 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 	case gate.Failed:
 		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
 	case gate.Refused:
+		if v.Reason == gate.Repeated {
+			c.refuse(http.StatusConflict, wording.Repeated, bodyOf(v.Rule))
+			c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
+			return
+		}
 		c.take(v, fieldsOf)
 		status, name, label := http.StatusTooManyRequests, "", ""
 		if v.Rule != nil {

@@ -700,6 +700,33 @@ func TestBanIsReportedInTheRefusal(t *testing.T) {
 	}
 }
 
+// TestRepeatedRequestIsServedOrRefused, by the Idempotency-Key that clients send.
+func TestRepeatedRequestIsServedOrRefused(t *testing.T) {
+	const once = `  - {name: order, limit: fixed_window 2/1m, once: {by: header.Idempotency-Key, for: 10m`
+	for _, tt := range []struct{ rules, id, want string }{
+		{once + "}}", "", "200 200 429 429 429"}, {once + "}}", "a", "200 200 200 200 200"},
+		{once + ", repeat: refuse}}", "a", "200 409 409 409 409"},
+		{once + "}}", strings.Repeat("a", 257), "400 400 400 400 400"},
+	} {
+		handler := byRules(t, memstore.New(), tt.rules)(hello)
+		got, body := "", ""
+		for range 5 {
+			w := ask(handler, "POST", "/", header("Idempotency-Key", tt.id))
+			got += fmt.Sprint(w.Code, " ")
+			body = w.Body.String()
+			if w.Code == 409 && w.Header().Get("Retry-After")+w.Header().Get("RateLimit") != "" {
+				t.Errorf("a repetition has the fields %v", w.Header())
+			}
+		}
+		if strings.TrimSpace(got) != tt.want {
+			t.Errorf("%s, id %.9q: %s; want %s", tt.rules, tt.id, got, tt.want)
+		}
+		if strings.Contains(got, "409") && !strings.Contains(body, "This request was accepted before") {
+			t.Errorf("the body is %s", body)
+		}
+	}
+}
+
 func TestTitlesOfProblemsInChinese(t *testing.T) {
 	for _, tt := range []struct {
 		rule   string
@@ -710,6 +737,7 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 		{`{name: a, limit: sliding_log 1/1m}`, false, 429, "请求超出限额"},
 		{`{name: a, limit: sliding_log 1/1m, ban: {after: 1 refusals within 1m, for: 1m}}`, false, 429, "请求超出限额"},
 		{`{name: a, limit: sliding_log 1/1m, deny: {client.ip: 192.0.2.1}}`, false, 403, "禁止访问"},
+		{`{name: a, limit: sliding_log 1/1m, once: {by: header.X-Once, for: 1m, repeat: refuse}}`, false, 409, "请求冲突"},
 		{`{name: a, limit: sliding_log 1/1m, on_store_error: deny}`, true, 503, "服务暂不可用"},
 		{`{name: a, limit: sliding_log 1/1m, key: [header.X-Id]}`, false, 400, "请求无效"},
 	} {
@@ -720,7 +748,8 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 		}
 		var last *httptest.ResponseRecorder
 		for range 3 {
-			last = ask(handler, "GET", "/", header("Accept-Language", "zh-CN"), header("X-Id", "a"), header("X-Id", "b"))
+			last = ask(handler, "GET", "/", header("Accept-Language", "zh-CN"), header("X-Id", "a"), header("X-Id", "b"),
+				header("X-Once", "order"))
 		}
 		var problem struct{ Title string }
 		if err := json.Unmarshal(last.Body.Bytes(), &problem); err != nil || last.Code != tt.status || problem.Title != tt.title {

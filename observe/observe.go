@@ -41,7 +41,7 @@ type Metrics struct {
 	health health
 }
 
-const reasons = int(gate.OtherRefused) + 1
+const reasons = int(gate.Repeated) + 1
 
 var verdictCounts = prometheus.NewDesc("weir_verdicts_total",
 	"Requests decided, by outcome and reason.", []string{"outcome", "reason"}, nil)
@@ -142,6 +142,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.BadInput:      {gate.Failed},
 	gate.Canceled:      {gate.Failed},
 	gate.OtherRefused:  {gate.Refused},
+	gate.Repeated:      {gate.Refused},
 }
 
 func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {

@@ -146,14 +146,18 @@ func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Durati
 
 // length reads a time by the rules of limits.
 func (b *builder) length(p place, text string) time.Duration {
+	return b.lengthUpTo(p, text, longestBan, "3650d with its unit, such as 90s, 10m, 1h or 7d")
+}
+
+func (b *builder) lengthUpTo(p place, text string, most time.Duration, allowed string) time.Duration {
 	// A text with blanks could be options of a limit.
 	if spec, err := weir.ParseLimit("sliding_log 1/" + text); err == nil && !strings.ContainsAny(text, " \t\n/") &&
 		!hasLeadingZero(text) {
-		if log, ok := spec.(weir.SlidingLog); ok && log.Window >= shortestBan && log.Window <= longestBan {
+		if log, ok := spec.(weir.SlidingLog); ok && log.Window >= shortestBan && log.Window <= most {
 			return log.Window
 		}
 	}
-	b.add(p, "%s has %.80q; allowed: a time from 1s to 3650d with its unit, such as 90s, 10m, 1h or 7d", p.field, text)
+	b.add(p, "%s has %.80q; allowed: a time from 1s to %s", p.field, text, allowed)
 	return 0
 }
 

@@ -35,7 +35,9 @@ func claimsWith(rule *Rule, limits int) int {
 	switch {
 	case rule.disabled || rule.mode == Shadow || rule.percent == 0:
 		return 0
-	case rule.bans != nil:
+	case rule.ids != nil && rule.bans != nil:
+		return limits + 2
+	case rule.ids != nil || rule.bans != nil:
 		return limits + 1
 	}
 	return limits

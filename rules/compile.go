@@ -167,6 +167,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	}
 	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
 	b.override(i, s, rule, named)
+	rule.ids = b.once(i, s)
 	rule.percent = b.percent(i, s)
 	rule.bans = b.bans(i, s, named)
 	rule.candidate = b.candidate(i, s, rule, named)
@@ -295,6 +296,10 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 		}
 		if rule.countIf != nil {
 			b.countable(item, limit)
+		}
+		if s.Once != (Once{}) && limit.Algorithm() == weir.AlgorithmConcurrency {
+			b.add(item, "once does not go with %s: a repeated request would hold nothing; put the limit into a rule of "+
+				"its own", limit)
 		}
 		list = append(list, limit)
 	}

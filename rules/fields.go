@@ -128,6 +128,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 			"whole cost is charged, beyond the limit too", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
+	{"once", nested(&onceFields, func(s *Spec) *Once { return &s.Once }),
+		"requests with [one id](#repeated-requests) count once", "each request counts"},
 	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
 	{"candidate", nested(&candidateFields, func(s *Spec) *Candidate { return &s.Candidate }),
 		"a [possible change](#candidates), compared with the rule", "none"},
@@ -334,6 +336,17 @@ var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 		"lengths of the next ones (at most 7); the last repeats", "as the first"},
 	{"forget", text("duration", func(b *Ban) *string { return &b.Forget }),
 		"time after which one ban no longer counts; longer than any ban", "7d"},
+}}
+
+var onceFields = mapping[Once]{"once", "leave it out", []field[Once]{
+	{"by", text("component", func(o *Once) *string { return &o.By }),
+		"where the id is: a [component](#key) such as `header.Idempotency-Key`, of a header, query, cookie, body, path " +
+			"or descriptor; a request without it is decided as ever", required},
+	{"for", text("duration", func(o *Once) *string { return &o.For }), "how long an id is kept, 1s to 24h", required},
+	{"repeats", count(bounds.Repeats, func(o *Once) *int { return &o.Repeats }),
+		"1 to 100: how often a request is repeated at no charge; further ones are charged as new", "3"},
+	{"repeat", choice(repeatWords, func(o *Once) *string { return &o.Repeat }),
+		"`pass`, or `refuse`: a repeated request is answered 409", "`pass`"},
 }}
 
 var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Candidate]{

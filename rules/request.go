@@ -70,11 +70,14 @@ func (r *Rule) Doubt(request *Request) error {
 // A reading is an attribute by which a rule counts.
 type reading struct{ kind, name string }
 
-// everyComponent are the components of a rule's key, its candidate's and its lists.
+// everyComponent are the components of a rule's key, its candidate's, its ids and its lists.
 func (r *Rule) everyComponent() []component {
 	components := slices.Clone(r.components)
 	if c := r.candidate; c != nil && c.keyed != nil {
 		components = append(components, c.keyed.components...)
+	}
+	if r.ids != nil {
+		components = append(components, r.ids.by)
 	}
 	for _, entries := range [][]listEntry{r.lists.allow, r.lists.deny} {
 		for i := range entries {

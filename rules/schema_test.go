@@ -83,6 +83,7 @@ var onlyParseKnows = map[string][]int{
 	"limits":            {0, 2, 3, 5, 6, 7, 8, 9, 11},           // the words of a limit are weir.ParseLimit's
 	"lists":             {2, 4, 5},                              // a name that the path lacks, networks, one value twice
 	"matches":           {4, 5, 6, 7},                           // segments of paths
+	"once":              {3, 4, 6, 10, 11, 12},                  // ids that are not of clients, times, what does not go with it
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
 	"percents":          {5},                                    // without a key
@@ -159,6 +160,7 @@ var shapes = map[string]string{
 	"count_if":  "rules: [{name: a, limit: 1/1s, count_if: {%s: x}}]",
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",
+	"once":      "rules: [{name: a, limit: 1/1s, once: {%s: x}}]",
 	"service":   "services: [{name: a, addresses: http://a, %s: x}]\nrules: []",
 	"timeout":   "services: [{name: a, addresses: http://a, timeout: {%s: x}}]\nrules: []",
 	"health":    "services: [{name: a, addresses: http://a, health: {%s: x}}]\nrules: []",

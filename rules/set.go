@@ -32,6 +32,7 @@ type Rule struct {
 	schedule      []window
 	lists         lists
 	mode          Mode
+	ids           *IDs
 	bans          *Bans
 	candidate     *CompiledCandidate
 	percent       uint64 // of keys for which it is enforced

@@ -66,6 +66,7 @@ type Spec struct {
 	Response     Response          // fields that differ from the file's
 	Message      []Translation     // of refusals; the first is the default; none: the file's
 
+	Once           Once      // the zero Once is none
 	Ban            Ban       // the zero Ban is none
 	Candidate      Candidate // the zero Candidate is none
 	EnforcePercent *int      // 0 to 100: percentage of keys for which the rule is enforced; nil: all
@@ -142,6 +143,14 @@ type Ban struct {
 	For    string   // length of the first ban
 	Then   []string // lengths of the next ones; the last repeats
 	Forget string   // time after which one ban no longer counts; "" is 7d
+}
+
+// A Once says that requests with one id count once.
+type Once struct {
+	By      string // a component with the id; a request without it is decided as ever
+	For     string // how long an id is kept
+	Repeats int    // how often a request is repeated at no charge; 0: 3
+	Repeat  string // of a repeated request: "pass", as also "", or "refuse"
 }
 
 // A Candidate is a possible change of a rule: it decides the same requests, and differences are counted.

@@ -31,6 +31,7 @@ type Answer struct {
 const (
 	invalidArgument   = 3
 	deadlineExceeded  = 4
+	alreadyExists     = 6
 	permissionDenied  = 7
 	resourceExhausted = 8
 	unimplemented     = 12
@@ -45,6 +46,8 @@ func (a *Answer) code() uint64 {
 		return resourceExhausted
 	case a.Status == http.StatusGatewayTimeout:
 		return deadlineExceeded
+	case a.Status == http.StatusConflict:
+		return alreadyExists
 	case a.Status == http.StatusForbidden:
 		return permissionDenied
 	case a.Status == http.StatusNotFound, a.Status == http.StatusNotImplemented:

@@ -71,7 +71,7 @@ func TestClientsUnderstandRefusals(t *testing.T) {
 }
 
 func TestStatusesOfHTTPHaveACode(t *testing.T) {
-	for number, want := range map[int]codes.Code{400: codes.InvalidArgument, 403: codes.PermissionDenied,
+	for number, want := range map[int]codes.Code{400: codes.InvalidArgument, 403: codes.PermissionDenied, 409: codes.AlreadyExists,
 		404: codes.Unimplemented, 413: codes.ResourceExhausted, 429: codes.ResourceExhausted, 500: codes.Internal,
 		501: codes.Unimplemented, 502: codes.Unavailable, 503: codes.Unavailable, 504: codes.DeadlineExceeded} {
 		got, trailer := call(t, &rpcstatus.Answer{Status: number, Message: "m"})

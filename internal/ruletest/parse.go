@@ -373,7 +373,7 @@ var stores = map[string]int{storeDown: 0, storeUp: 0}
 var (
 	outcomes = map[string]int{"passed": 0, "refused": 0, "denied": 0, "failed": 0}
 	reasons  = map[string]int{"no_rule": 0, "within_limits": 0, "allow_list": 0, "limit_exceeded": 0, "banned": 0,
-		"deny_list": 0, "missing_key": 0, "store_failed": 0, "bad_input": 0, "canceled": 0}
+		"deny_list": 0, "missing_key": 0, "store_failed": 0, "bad_input": 0, "canceled": 0, "repeated": 0}
 )
 
 func (p *parser) expect(n *yaml.Node, s *Step) *Expect {

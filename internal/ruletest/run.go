@@ -291,7 +291,7 @@ func answerOf(v *gate.Verdict) *answer {
 		return a
 	}
 	a.remaining, a.retryAfter = worst.Decision.Remaining, worst.Decision.RetryAfter
-	if v.Outcome == gate.Refused && a.retryAfter != weir.Never {
+	if v.Outcome == gate.Refused && v.Reason != gate.Repeated && a.retryAfter != weir.Never {
 		a.headers["retry-after"] = fmt.Sprint(max(1, ratefields.Seconds(a.retryAfter)))
 	}
 	a.decision = fmt.Sprintf("rule %s: %s, key %q, remaining %d", a.rule, worst.Claim.Limit, worst.Claim.Key,
@@ -305,6 +305,8 @@ func answerOf(v *gate.Verdict) *answer {
 // statusOf is the HTTP status of a verdict.
 func statusOf(v *gate.Verdict) int {
 	switch {
+	case v.Reason == gate.Repeated:
+		return 409
 	case v.Outcome == gate.Refused:
 		return v.Rule.Response().Status
 	case v.Outcome == gate.Denied:

@@ -22,10 +22,12 @@ type Text func(accept []string) (text, language string)
 // Of is the text of a verdict that did not pass: the message of the rule that refuses, if it has one and if waiting
 // helps, or else weir's own. The text must be made before the next Decide.
 func Of(v *gate.Verdict, r *rules.Request) Text {
-	switch v.Outcome {
-	case gate.Denied:
+	switch {
+	case v.Reason == gate.Repeated:
+		return Repeated
+	case v.Outcome == gate.Denied:
 		return Denied
-	case gate.Refused:
+	case v.Outcome == gate.Refused:
 		return func(accept []string) (text, language string) { return refused(v, r, accept) }
 	}
 	return Undecided
@@ -34,7 +36,8 @@ func Of(v *gate.Verdict, r *rules.Request) Text {
 // Own is the message of the rule that refuses, in the language of the request; ok is false if it has none.
 func Own(v *gate.Verdict, r *rules.Request, accept []string) (text, language string, ok bool) {
 	worst, decided := v.Worst()
-	if v.Outcome != gate.Refused || !decided || worst.Rule == nil || worst.Decision.RetryAfter == weir.Never {
+	if v.Outcome != gate.Refused || v.Reason == gate.Repeated || !decided ||
+		worst.Rule == nil || worst.Decision.RetryAfter == weir.Never {
 		return "", "", false
 	}
 	values := rules.MessageValues{Limit: limitOf(v, &worst), RetryAfter: v.RetryAfter(), Service: r.Service,
@@ -106,6 +109,11 @@ func Denied(accept []string) (text, language string) {
 	return either(accept, "This request is not allowed.", "该请求不被允许。")
 }
 
+// Repeated is the text for a request that was granted before, by its id.
+func Repeated(accept []string) (text, language string) {
+	return either(accept, "This request was accepted before: it is not carried out twice.", "该请求已提交，请勿重复提交。")
+}
+
 // Undecided is the text for a request that no store decided.
 func Undecided(accept []string) (text, language string) {
 	return either(accept, "The rate limit could not be checked: try again later.", "限流服务暂不可用，请稍后重试。")
@@ -158,6 +166,7 @@ var titles = map[int]string{
 	http.StatusBadRequest:            "请求无效",
 	http.StatusForbidden:             "禁止访问",
 	http.StatusNotFound:              "未找到",
+	http.StatusConflict:              "请求冲突",
 	http.StatusRequestEntityTooLarge: "请求体过大",
 	http.StatusTooManyRequests:       "请求过多",
 	http.StatusInternalServerError:   "服务器内部错误",

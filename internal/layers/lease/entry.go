@@ -97,7 +97,7 @@ func (e *entry) learn(g *grant, left, now int64) {
 func (s *Store) hash(claims []weir.Claim) (hash uint64, ok bool) {
 	for i := range claims {
 		c := &claims[i]
-		if c.Limit == nil || c.Cost == 0 {
+		if c.Limit == nil || c.Cost == 0 || c.Once {
 			return 0, false
 		}
 		hash = s.seed.Claim(hash, c.Key, c.Limit, c.Cost)

@@ -139,7 +139,9 @@ type (
 func (outcome) Values() []string { return between(gate.Passed, gate.Failed) }
 
 // Values implements web.Enum.
-func (reason) Values() []string { return between(gate.NoRule, gate.Canceled) }
+func (reason) Values() []string {
+	return append(between(gate.NoRule, gate.Canceled), gate.Repeated.String())
+}
 
 func between[T interface {
 	~uint8

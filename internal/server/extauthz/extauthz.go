@@ -227,6 +227,8 @@ func codeOf(status int) codes.Code {
 		return codes.ResourceExhausted
 	case http.StatusBadRequest:
 		return codes.InvalidArgument
+	case http.StatusConflict:
+		return codes.AlreadyExists
 	case http.StatusServiceUnavailable:
 		return codes.Unavailable
 	}

@@ -7,7 +7,7 @@ import { isCut, keyText, visible } from './telemetry.js';
 
 const tones = { refused: 'bad', denied: 'bad', failed: 'bad' };
 
-const reasons = ['no_rule', 'within_limits', 'allow_list', 'limit_exceeded', 'banned', 'deny_list', 'missing_key', 'store_failed', 'bad_input', 'canceled'];
+const reasons = ['no_rule', 'within_limits', 'allow_list', 'limit_exceeded', 'banned', 'deny_list', 'missing_key', 'store_failed', 'bad_input', 'canceled', 'repeated'];
 
 export const reasonText = (reason) => reasons.includes(reason) ? t('reason.' + reason) : reason;
 

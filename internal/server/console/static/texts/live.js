@@ -26,6 +26,7 @@ export default {
 	'reason.within_limits': ['within the limits', '在限额内'],
 	'reason.allow_list': ['on an allow list', '在放行名单中'],
 	'reason.limit_exceeded': ['limit exceeded', '超出限额'],
+	'reason.repeated': ['repeated', '重复提交'],
 	'reason.banned': ['banned', '已封禁'],
 	'reason.deny_list': ['on a deny list', '在禁止名单中'],
 	'reason.missing_key': ['the key is missing', '缺少键'],
