@@ -18,7 +18,8 @@ import (
 // was decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
-	keyed  keyed // the store, if it implements it; else nil
+	local  *Limiter // decides while the store is unavailable; nil: none does
+	keyed  keyed    // the store, if it implements it; else nil
 	limits []*Limit
 	pool   sync.Pool // of *call
 	start  time.Time // when it was made
@@ -81,7 +82,9 @@ func numbered(name string, i int) string {
 	return name + "." + strconv.Itoa(i+1)
 }
 
-// NewLimiter makes a limiter of limits that have names of their own.
+// NewLimiter makes a limiter of limits that have names of their own. On a layers.Stack whose Terms of all the limits are
+// Local, the local store decides while the other one is unavailable: Allow and Peek, Reserve and Acquire, what they have
+// granted included. Wait does not fall back.
 func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store, such as memstore.New()")
@@ -93,7 +96,27 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	l.waiters.queues = make(map[string]*queue)
 	l.pool.New = func() any { return newCall(l.limits) }
 	l.keyed, _ = store.(keyed)
+	if f, ok := store.(fallsBack); ok {
+		if local := f.Fallback(limits); local != nil && local != store {
+			l.local = &Limiter{store: local, limits: l.limits, start: l.start}
+			l.local.pool.New = l.pool.New
+		}
+	}
 	return l, nil
+}
+
+// fallsBack is implemented by stores for some of whose limits another store decides while they are unavailable.
+type fallsBack interface {
+	Fallback(limits []*Limit) Store // nil: the error is the caller's
+}
+
+// charge decides claims, by the local store while the other one is unavailable.
+func (l *Limiter) charge(ctx context.Context, claims []Claim, times int64, decisions []Decision) (int64, error) {
+	granted, err := l.store.Decide(ctx, claims, times, decisions)
+	if l.local != nil && errors.Is(err, ErrUnavailable) {
+		return l.local.store.Decide(ctx, claims, times, decisions)
+	}
+	return granted, err
 }
 
 // checkLimits is Check in terms of limits instead of claims.
@@ -243,7 +266,7 @@ func (l *Limiter) ask(
 }
 
 func (l *Limiter) send(ctx context.Context, c *call, times int64) (granted int64, answer Answer, err error) {
-	granted, err = l.store.Decide(ctx, c.claims, times, c.decisions)
+	granted, err = l.charge(ctx, c.claims, times, c.decisions)
 	if err != nil {
 		return 0, Answer{}, leaseHint(err)
 	}

@@ -94,7 +94,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string,
 		return Answer{}, err
 	}
 	decisions := make([]Decision, len(c.claims)+1)
-	granted, err := l.store.Decide(ctx, append(c.claims, once), 1, decisions)
+	granted, err := l.charge(ctx, append(c.claims, once), 1, decisions)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -69,7 +69,7 @@ func (l *Limiter) ReserveEach(ctx context.Context, key string, cost ...int64) (*
 
 // reserve charges one key, or one for each limit.
 func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Reservation, error) {
-	if len(l.limits) == 1 && !l.holds() {
+	if len(l.limits) == 1 && !l.holds() && l.local == nil {
 		return l.reserveOne(ctx, keys[0], cost[0])
 	}
 	c, lease := l.call("", costs{0}), ""
@@ -81,6 +81,9 @@ func (l *Limiter) reserve(ctx context.Context, cost costs, keys ...string) (*Res
 	c.fill(keys[0], cost, lease)
 	c.spread(keys)
 	granted, err := l.store.Decide(ctx, c.claims, 1, c.decisions)
+	if l.local != nil && errors.Is(err, ErrUnavailable) {
+		return l.local.reserve(ctx, cost, keys...) // which settles and releases there too
+	}
 	if err != nil {
 		return nil, err
 	}

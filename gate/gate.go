@@ -85,7 +85,7 @@ type Gate struct {
 type Option func(*Gate)
 
 // WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an
-// embedded one that belongs to this process.
+// embedded one that belongs to this process. A memstore, and the Store of a layers.Stack, need none.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
 
 // WithClock sets the clock of rules' schedules, for tests and replays; the store has a clock of its own.
@@ -114,6 +114,11 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	g.joints.New = func() any { return new(joint) }
 	for _, opt := range opts {
 		opt(g)
+	}
+	if f, ok := store.(interface {
+		Fallback(limits []*weir.Limit) weir.Store
+	}); ok && g.local == nil {
+		g.local = f.Fallback(nil)
 	}
 	return g, g.Swap(set)
 }

@@ -155,7 +155,10 @@ func TestFailureOfBothStoresIsAFailure(t *testing.T) {
 
 func TestALocalRuleNeedsALocalStore(t *testing.T) {
 	set := compiled(t, `rules: [{name: a, limit: 1/1h}]`)
-	if _, err := gate.New(memstore.New(), set); err == nil || !strings.Contains(err.Error(), `rule "a"`) {
+	if _, err := gate.New(memstore.New(), set); err != nil {
+		t.Errorf("an embedded store is its own: %v", err)
+	}
+	if _, err := gate.New(&failing{memstore.New(), nil}, set); err == nil || !strings.Contains(err.Error(), `rule "a"`) {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := gate.New(nil, set); err == nil {

@@ -46,7 +46,7 @@ type Terms struct {
 	LeaseShare float64
 	LeaseHold  time.Duration
 	Ceiling    float64 // one node passes at most this multiple of the limit; 0: no ceiling
-	Local      bool    // the local store decides while the shared one is unavailable
+	Local      bool    // the local store decides while the shared one is unavailable: see weir.NewLimiter
 	Whole      bool    // the local store does not divide it among nodes
 }
 

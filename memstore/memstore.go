@@ -115,6 +115,15 @@ func New(options ...Option) *Store {
 	return s
 }
 
+// Fallback is the store itself, which is always there: a gate needs no other one for rules that fall back to a local
+// store.
+func (s *Store) Fallback([]*weir.Limit) weir.Store {
+	if s.shards[0].table.Load() == nil {
+		panic("memstore: a Store must be made by New")
+	}
+	return s
+}
+
 // Stats are statistics of a store.
 type Stats struct {
 	Keys     int64 // keys held, among them expired ones that nothing made room for yet

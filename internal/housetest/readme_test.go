@@ -211,6 +211,7 @@ import (
 	"github.com/weirproject/weir/engine"
 	"github.com/weirproject/weir/grpclimit"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
@@ -228,6 +229,7 @@ var (
 	_ prometheus.Collector
 	_ httplimit.Key
 	_ grpclimit.Key
+	_ layers.Options
 	_ grpc.ServerOption
 	_ = insecure.NewCredentials
 	_ rules.File

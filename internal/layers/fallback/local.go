@@ -2,9 +2,7 @@
 //
 // [NewLocal] returns a store that decides by the node's share of each limit: the limit divided by the number of nodes.
 // [LocalStore.Warm] lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
-// uses it according to each rule's on_store_error. A program without rules makes two limiters of the same name
-// and numbers, one over each store, and calls the second when the first returns [weir.ErrUnavailable], as in
-// the example. Settle, renew and release with the limiter that granted.
+// uses it according to each rule's on_store_error. A weir.Limiter over [Warm] uses it by itself.
 //
 // # A node's share
 //

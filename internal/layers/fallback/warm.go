@@ -26,6 +26,14 @@ type Warm struct {
 	local      *LocalStore
 }
 
+// Fallback is the local store, if it decides all of the limits while the next one is unavailable: see weir.NewLimiter.
+func (w *Warm) Fallback(limits []*weir.Limit) weir.Store {
+	if slices.ContainsFunc(limits, func(l *weir.Limit) bool { return !w.local.follows(l) }) {
+		return nil
+	}
+	return w.local
+}
+
 func (w *Warm) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {
 	granted, err := w.Store.Decide(ctx, claims, times, decisions)
 	if err == nil && granted > 0 {
