@@ -46,6 +46,9 @@ func askServer(ctx context.Context, s *System, f *serverFlags, a *explainedReque
 	if client, err := netip.ParseAddr(answer.Client); err == nil { // by the proxies that the server trusts
 		a.Client, a.assumed, a.doubts = client, a.assumed && answer.Client == a.peer, nil
 	}
+	if a.body != "" {
+		a.doubts = append(a.doubts, "the server is not told of the body: fields of bodies count as missing")
+	}
 	e := &explanation{Store: "by the server " + f.url}
 	err = json.Unmarshal(text, e)
 	e.Passed = e.Outcome == gate.Passed.String()

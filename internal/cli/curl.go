@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -235,6 +236,9 @@ func (c *curlLine) request() (*http.Request, error) {
 		c.header.Del("Host")
 	}
 	request.Header = c.header
+	if !c.get && len(c.data) > 0 {
+		request.Body = io.NopCloser(strings.NewReader(strings.Join(c.data, "&")))
+	}
 	return request, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -178,7 +179,7 @@ func (a *explainedRequest) served(ctx context.Context) *http.Request {
 	r.RemoteAddr = net.JoinHostPort(a.peer, "1")
 	r.RequestURI = r.URL.RequestURI()
 	r.Pattern = a.Route
-	r.Body = http.NoBody
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(a.body)), int64(len(a.body))
 	u := *r.URL
 	u.Scheme, u.Host, u.User = "", "", nil
 	r.URL = &u

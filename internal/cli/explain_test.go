@@ -134,3 +134,25 @@ func TestExplainAsksAnOlderServer(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// TestExplainReadsBodies: of --body and of the data of curl, as the gateway reads them.
+func TestExplainReadsBodies(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "rules.yaml", "rules:\n  - {name: user, match: {path: /login, method: POST}, key: [body.username lower], on_missing: deny, limit: 5/1m}\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--path", "/login", "--body", "username=Ann&password=x"}, "body.username=3:ann"},
+		{[]string{"--path", "/login", "--body", `{"username": "Ann"}`}, "body.username=3:ann"},
+		{[]string{"--", "curl", "http://a.example/login", "-d", "username=Bob"}, "body.username=3:bob"},
+		{[]string{"--path", "/login", "--method", "POST"}, "the key of user is missing"},
+		{[]string{"--path", "/login", "--header", "Content-Type=text/plain", "--body", "username=Ann"}, "invalid request: body username"},
+	} {
+		r := call{dir: dir}.run(t, append([]string{"explain", "--config", "rules.yaml"}, tt.args...)...)
+		if !strings.Contains(r.out, tt.want) {
+			t.Errorf("%v: want %s:\n%v", tt.args, tt.want, r)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"path"
 	"strings"
@@ -12,14 +14,15 @@ import (
 
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
 // A requestFlags are the flags that describe a request.
 type requestFlags struct {
-	method, host, path, route, user, service, client string
-	headers, queries, cookies, descriptors           []string
+	method, host, path, route, user, service, client, body string
+	headers, queries, cookies, descriptors                 []string
 }
 
 func (f *requestFlags) add(flags *pflag.FlagSet) {
@@ -33,6 +36,7 @@ func (f *requestFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.headers, "header", nil, "a header, `NAME=VALUE`; repeatable")
 	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, `NAME=VALUE`; repeatable")
 	flags.StringArrayVar(&f.cookies, "cookie", nil, "a cookie, `NAME=VALUE`; repeatable")
+	flags.StringVar(&f.body, "body", "", "`TEXT` of the body, a form or a JSON object, which makes it a POST")
 	flags.StringArrayVar(&f.descriptors, "descriptor", nil,
 		"a custom descriptor, `NAME=VALUE`; repeatable")
 }
@@ -48,6 +52,7 @@ type explainedRequest struct {
 	query     url.Values
 	cookies   map[string]string
 	described map[string]string
+	body      string
 	routed    bool     // the file's routes chose the route
 	doubts    []string // what a server would not do as the request asks
 }
@@ -64,6 +69,11 @@ func (a *explainedRequest) Cookie(name string) string { return a.cookies[name] }
 // Descriptor implements rules.Attributes.
 func (a *explainedRequest) Descriptor(name string) string { return a.described[name] }
 
+// Body is a field of the body.
+func (a *explainedRequest) Body(name string) string {
+	return webvalues.NewBody(webvalues.FormatOf(textproto.MIMEHeader(a.header)), []byte(a.body), "").Value(name)
+}
+
 // read makes the request of the arguments, a URL or a curl command line, and the flags, which
 // change it.
 func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, error) {
@@ -76,6 +86,10 @@ func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, 
 	}
 	a := &explainedRequest{request: request, header: request.Header, query: request.URL.Query(),
 		cookies: make(map[string]string), described: make(map[string]string)}
+	if request.Body != nil {
+		text, _ := io.ReadAll(request.Body) // of the command line
+		a.body = string(text)
+	}
 	for _, cookie := range request.Cookies() {
 		if _, ok := a.cookies[cookie.Name]; !ok {
 			a.cookies[cookie.Name] = cookie.Value
@@ -187,7 +201,26 @@ func (f *requestFlags) amend(request *http.Request) error {
 	if len(f.queries) > 0 {
 		request.URL.RawQuery = query.Encode()
 	}
+	f.setBody(request)
 	return nil
+}
+
+// setBody sets the body as curl -d does, but for the type of JSON.
+func (f *requestFlags) setBody(request *http.Request) {
+	if f.body == "" {
+		return
+	}
+	request.Body = io.NopCloser(strings.NewReader(f.body))
+	if f.method == "" && request.Method == http.MethodGet {
+		request.Method = http.MethodPost
+	}
+	switch {
+	case request.Header.Get("Content-Type") != "":
+	case strings.HasPrefix(strings.TrimSpace(f.body), "{"):
+		request.Header.Set("Content-Type", "application/json")
+	default:
+		request.Header.Set("Content-Type", formData)
+	}
 }
 
 func pair(flag, text string) (name, value string, err error) {

@@ -38,8 +38,9 @@ flags give the same output.
 
 A load is words: rate=100 (requests a second) keys=100 (clients) zipf=0 burst=5 for=10s every=1m,
 and rule=NAME, for a request that the rule matches, or method=GET path=/ host= route= user=
-service= client= cost= header.NAME= query.NAME= cookie.NAME= descriptor.NAME=. In texts {n} is the
-number of the client. Without a load, each rule has one of 100 requests a second.
+service= client= cost= header.NAME= query.NAME= cookie.NAME= descriptor.NAME=
+body.NAME=. In texts {n} is the number of the client. Without a load, each rule has one of 100
+requests a second.
 
 A fault is a kind, a time and words:
   down 60s..90s [lose=1s|all]            connections are refused; writes are lost

@@ -30,7 +30,7 @@ type Load struct {
 	Values  []Value
 }
 
-// A Value is a header field, a query parameter, a cookie or a descriptor of a request.
+// A Value is a header field, a query parameter, a cookie, a descriptor or a field of the body of a request.
 type Value struct{ Kind, Name, Text string }
 
 // number stands for the number of a client.
@@ -129,3 +129,6 @@ func (a attributes) Header(name string) string     { return a.value("header", na
 func (a attributes) Query(name string) string      { return a.value("query", name) }
 func (a attributes) Cookie(name string) string     { return a.value("cookie", name) }
 func (a attributes) Descriptor(name string) string { return a.value("descriptor", name) }
+
+// Body is a field of the body.
+func (a attributes) Body(name string) string { return a.value("body", name) }

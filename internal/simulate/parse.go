@@ -23,7 +23,7 @@ type word struct {
 func readWords(what string, list []string, words map[string]word, other func(name, value string) bool) error {
 	others := ""
 	if other != nil {
-		others = ", and header.NAME=, query.NAME=, cookie.NAME=, descriptor.NAME="
+		others = ", and header.NAME=, query.NAME=, cookie.NAME=, descriptor.NAME=, body.NAME="
 	}
 	seen := make(map[string]bool)
 	for _, text := range list {
@@ -82,7 +82,7 @@ func text(to *string) func(string) bool {
 }
 
 // kinds are those of Values.
-var kinds = []string{"header", "query", "cookie", "descriptor"}
+var kinds = []string{"header", "query", "cookie", "descriptor", "body"}
 
 // ParseLoad reads a load, such as "rate=100 keys=1000 zipf=1.1 path=/login".
 func ParseLoad(s string) (Load, error) {

@@ -289,6 +289,7 @@ func TestLoadOfARule(t *testing.T) {
 		"limit: 5/s, key: [header.x-api-key lower], match: {header: {X-Api-Key: '*', X-Plan: free}}",
 		"limit: 5/s, key: [query.q, descriptor.d], match: {query: {q: '*'}, service: s, route: /r, user: '*'}",
 		"limit: 5/s, key: cookie.session",
+		"limit: 5/s, key: body.username",
 	} {
 		c := config(t, "rules:\n  - {name: one, "+text+"}\n", func(c *Config) { c.Duration = 5 * time.Second },
 			loads(t, "rule=one rate=200 keys=4"))
