@@ -120,9 +120,10 @@ cover:
 
 # race runs all tests with it, which is slow. A race shows soon or never, so the suite of stores makes fewer draws, and
 # tests are short; see the files race_test.go too. Of the layers, all together pass the suite of stores on Redis, and
-# none of them by itself. SEQUENTIAL are long tests of one goroutine, of what Redis does, or of commands that end; ONE_BY_ONE
-# are the parts of the suite of stores with one caller, of which batches and known faults remain. UNSHARED packages start
-# no goroutine, or, as the examples, none beside those of packages that are tested here.
+# none of them by itself. SEQUENTIAL are long tests of one goroutine, of what Redis does, of commands that end, or of what
+# shorter tests do with as many goroutines; ONE_BY_ONE are the parts of the suite of stores with one caller, of which
+# batches and known faults remain. UNSHARED packages start no goroutine, or, as the examples, none beside those of
+# packages that are tested here.
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
@@ -130,7 +131,9 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestFloodOfPassedRequestsHidesNoRefusal TestDrawsAllOnceTheFloodIsOver TestMostClaims TestErrorsOfARun \
 	TestExceptionsAreBounded TestTheFileIsBounded TestSeriesOfCountedRulesAreBounded TestPropagationOfSets TestHugeSets \
 	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \
-	TestFlagsOfThePagesExist
+	TestFlagsOfThePagesExist TestFilesKeepHistory TestTheSameLinesAreRefusedOverHTTP TestAdviceDoesNotFollowTheAttackers \
+	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestBacktestHasAMaximumOfBytes TestCaddy TestHAProxy \
+	TestTraffic TestPageOfSimulations TestVerifyProxySaysWhatPasses
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr ./internal/quota \
 	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport ./internal/simulate
