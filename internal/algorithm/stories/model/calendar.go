@@ -2,14 +2,44 @@ package model
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/weirproject/weir"
 )
 
-// calendarPeriod walks from an instant in both directions until its name in the zone's calendar
-// changes.
+// A period is the instants of one name.
+type period struct{ start, end int64 }
+
+// walked has the periods of calendars that were walked through lately: a search asks for the same ones thousands of
+// times, and walking is what takes the model's time.
+var walked = struct {
+	sync.Mutex
+	periods map[weir.Calendar][]period
+}{periods: make(map[weir.Calendar][]period)}
+
+const mostWalked = 16 // periods of a calendar
+
 func calendarPeriod(c weir.Calendar, at int64) (start, end int64) {
+	walked.Lock()
+	defer walked.Unlock()
+	c = weir.Calendar{Unit: c.Unit, Zone: c.Zone}
+	known := walked.periods[c]
+	for _, p := range known {
+		if p.start <= at && at < p.end {
+			return p.start, p.end
+		}
+	}
+	start, end = walkPeriod(c, at)
+	if len(known) == mostWalked {
+		known = known[:0]
+	}
+	walked.periods[c] = append(known, period{start, end})
+	return start, end
+}
+
+// walkPeriod walks from an instant in both directions until its name in the zone's calendar changes.
+func walkPeriod(c weir.Calendar, at int64) (start, end int64) {
 	zone, err := time.LoadLocation(c.Zone)
 	if err != nil {
 		panic(err) // weir.NewLimit has loaded it
