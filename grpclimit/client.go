@@ -89,9 +89,8 @@ func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn 
 		return nil, err
 	}
 	context.AfterFunc(ctx, release)
-	return &clientStream{ClientStream: stream, single: !description.ServerStreams, release: release, learn: func(err error, header, trailer metadata.MD) {
-		c.learn(target(conn, method), err, header, trailer)
-	}}, nil
+	learn := func(err error, header, trailer metadata.MD) { c.learn(target(conn, method), err, header, trailer) }
+	return &clientStream{stream, !description.ServerStreams, release, learn, false}, nil
 }
 
 // A clientStream reads the waits that the server requests, and ends the call's units.
