@@ -49,6 +49,7 @@ func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, 
 	if err != nil {
 		return nil, err
 	}
+	c.body = nil
 	d := &byRules{config: c, gate: g}
 	return c.middleware(d.decide, nil), nil
 }
@@ -62,7 +63,7 @@ type byRules struct {
 func (d *byRules) decide(c *call) {
 	if err := d.read(c); err != nil {
 		c.event = Event{Outcome: Failed, Err: err}
-		c.refuse(http.StatusBadRequest, wording.Invalid(err), Problem)
+		c.refuse(http.StatusBadRequest, wording.Invalid(err), nil)
 		return
 	}
 	ask := gate.Once
@@ -117,10 +118,12 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id string) {
 	c := &call{event: EventOf(v), request: &http.Request{Header: make(http.Header)}}
 	if request != nil && request.Attributes != nil {
-		c.request.Header.Set("Accept-Language", request.Attributes.Header("Accept-Language"))
+		for _, name := range []string{"Accept", "Accept-Language"} {
+			c.request.Header.Set(name, request.Attributes.Header(name))
+		}
 	}
 	c.render(v, request)
-	m := middleware{config: new(config)}
+	m := middleware{config: &config{pages: true}}
 	m.describe(w.Header(), c)
 	if c.refusal != nil {
 		c.refusal.RequestID = id
@@ -211,20 +214,22 @@ func (c *call) failByRules(err error) {
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
-		c.refuse(http.StatusServiceUnavailable, wording.Undecided, Problem)
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, nil)
 	case rule != nil:
 		c.refuse(http.StatusBadRequest, wording.Invalid(err), bodyOf(rule))
 	default:
-		c.refuse(http.StatusInternalServerError, wording.Undecided, Problem)
+		c.refuse(http.StatusInternalServerError, wording.Undecided, nil)
 	}
 }
 
-// bodyOf is the body of the deciding rule, which may be nil.
+// bodyOf is the body of the deciding rule, which may be nil; nil is a Problem, or a page.
 func bodyOf(rule *rules.Rule) Body {
-	if rule == nil || rule.Response().Body == "problem" {
+	switch {
+	case rule == nil || rule.Response().Body == "":
+		return nil
+	case rule.Response().Body == "problem":
 		return Problem
-	}
-	if rule.Response().Body == "json" {
+	case rule.Response().Body == "json":
 		return PlainJSON
 	}
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {

@@ -20,6 +20,7 @@ type config struct {
 	observe func(*http.Request, Event)
 	body    Body
 	grpc    bool   // refuse calls of gRPC as gRPC does
+	pages   bool   // refuse browsers with a page
 	mistake string // name of an option of the other kind
 	kind    kind
 
@@ -121,6 +122,10 @@ func WithBody(b Body) Option { return option(forLimits, "WithBody", func(c *conf
 // RetryInfo and grpc-retry-pushback-ms for an exceeded limit. A gRPC client takes 429 for UNAVAILABLE, which it may
 // retry at once. The HTTP status is then 200: never use it where a proxy asks by a request, as forward-auth does.
 func WithGRPCStatus() Option { return func(c *config) { c.grpc = true } }
+
+// WithPages refuses clients whose Accept prefers text/html to JSON, such as browsers, with a page in English or
+// Chinese where the rules state no body.
+func WithPages() Option { return option(forRules, "WithPages", func(c *config) { c.pages = true }) }
 
 // WithFields selects the fields that describe the limits, instead of [Draft].
 func WithFields(f Fields) Option {

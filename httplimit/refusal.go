@@ -116,15 +116,14 @@ func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal
 	h := w.Header()
 	h.Set(requestid.Field, refusal.RequestID)
 	var text []byte
-	if !call {
-		var contentType string
-		contentType, text = body(r, refusal) // may set the language
-		h.Set("Content-Type", contentType)
+	if call {
+		h.Add("Vary", "Accept-Language")
+	} else {
+		text = c.content(w, r, refusal, body)
 	}
 	if refusal.Language != "" {
 		h.Set("Content-Language", refusal.Language)
 	}
-	h.Add("Vary", "Accept-Language")
 	h.Set("Cache-Control", "no-store")
 	if refusal.Exceeded && refusal.RetryAfter > 0 {
 		h.Set(fieldRetry, integer(refusal.RetryAfter))
@@ -137,6 +136,25 @@ func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal
 	}
 	w.WriteHeader(refusal.Status)
 	w.Write(text)
+}
+
+// content is the body, which may set the language; nil is a Problem, or a page if the client prefers one.
+func (c *config) content(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) []byte {
+	h := w.Header()
+	switch {
+	case body != nil || !c.pages:
+		h.Add("Vary", "Accept-Language")
+	case wording.Negotiate(h, r.Header):
+		page := wording.Page{Status: refusal.Status, Message: refusal.Message, Language: refusal.Language,
+			Wait: refusal.Wait(), RequestID: refusal.RequestID}
+		return page.HTML(r.Header["Accept-Language"])
+	}
+	if body == nil {
+		body = Problem
+	}
+	contentType, text := body(r, refusal)
+	h.Set("Content-Type", contentType)
+	return text
 }
 
 // unavailable responds 503 without Retry-After, because the duration is unknown.

@@ -517,3 +517,57 @@ func TestStatusOfHijackedResponse(t *testing.T) {
 		}
 	}
 }
+
+// TestBrowsersAreRefusedWithAPage where the rules state no body, and others as before.
+func TestBrowsersAreRefusedWithAPage(t *testing.T) {
+	const (
+		page, problem = "text/html; charset=utf-8", "application/problem+json"
+		text          = `
+  - {name: usual, match: {path: /usual}, limit: fixed_window 1/1h, message: "<b>{retry_after}</b>"}
+  - {name: problem, match: {path: /problem}, limit: fixed_window 1/1h, response: {body: problem}}
+  - {name: json, match: {path: /json}, limit: fixed_window 1/1h, response: {body: json}}
+  - {name: own, match: {path: /own}, limit: fixed_window 1/1h, response: {body: "<p>own</p>"}}
+  - {name: key, match: {path: /key}, key: [query.k], limit: 9/1h}
+deny: {query.who: mallory}`
+	)
+	g := gateOf(t, newClock().store(), text)
+	for _, test := range []struct {
+		target, kind string
+		status       int
+	}{
+		{"/usual", page, 429}, {"/problem", problem, 429}, {"/json", "application/json", 429},
+		{"/own", "text/plain; charset=utf-8", 429}, {"/?who=mallory", page, 403}, {"/key?k=1&k=2", page, 400},
+	} {
+		for _, pages := range []bool{true, false} {
+			var options []httplimit.Option
+			kind, vary := test.kind, "Accept-Language"
+			if pages {
+				options = append(options, httplimit.WithPages())
+			}
+			if kind == page && pages {
+				vary = "Accept, Accept-Language"
+			} else if kind == page {
+				kind = problem
+			}
+			m, err := httplimit.ByRules(g, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask(m(hello), "GET", test.target)
+			browser := ask(m(hello), "GET", test.target, header("Accept", "text/html,*/*;q=0.8"))
+			program := ask(m(hello), "GET", test.target, header("Accept", "*/*"))
+			h := browser.Header()
+			if browser.Code != test.status || h.Get("Content-Type") != kind || h.Get("Vary") != vary ||
+				h.Get("Cache-Control") != "no-store" || (h.Get("Content-Security-Policy") != "") != (kind == page) {
+				t.Errorf("%s, pages %v: %d %v", test.target, pages, browser.Code, h)
+			}
+			if body := browser.Body.String(); kind == page && !strings.Contains(body, "<dd>"+h.Get("X-Request-Id")+"</dd>") ||
+				kind == page && test.status == 429 && !strings.Contains(body, ">&lt;b&gt;1 h&lt;/b&gt;</p>") {
+				t.Errorf("%s: %s", test.target, body)
+			}
+			if got := program.Header(); test.kind == page && got.Get("Content-Type") != problem || got.Get("Vary") != vary {
+				t.Errorf("%s, pages %v, a program: %v", test.target, pages, got)
+			}
+		}
+	}
+}

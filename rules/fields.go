@@ -369,7 +369,8 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 	{"body", value[Response]{shape{name: "body"}, func(d *decoder, p place, n *yaml.Node, r *Response) {
 		r.Body = d.long(p, n, bounds.Body)
 	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
-		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders", "`problem`"},
+		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders",
+		"`problem`; of the gateway a [page](gateway.md#responses) for browsers"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},
 }}

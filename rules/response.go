@@ -15,7 +15,7 @@ type Response struct {
 	// with the reset in seconds since 1970; or "none". "" is "draft".
 	Fields string
 	// Body is "problem", which is application/problem+json, "json", which is {"code":429,"message":…}, or any
-	// other text, with placeholders: see Rule.Body. "" is "problem".
+	// other text, with placeholders: see Rule.Body. "" is "problem", or a page for clients who prefer one.
 	Body        string
 	ContentType string // of a text; "" is text/plain; charset=utf-8
 }
@@ -29,7 +29,7 @@ type response struct {
 	text bodyText // nil unless Body is a text
 }
 
-// Response is the rule's response, with every field set.
+// Response is the rule's response, with every field set but Body, if neither the rule nor the file has one.
 func (r *Rule) Response() *Response { return &r.response.Response }
 
 // response checks one response; over combines them.
@@ -73,20 +73,20 @@ func (b *builder) over(i int, own, file response) response {
 		own.Body, own.text = file.Body, file.text
 		own.ContentType = cmp.Or(own.ContentType, file.ContentType)
 	}
-	if own.ContentType != "" && (own.Body == "problem" || own.Body == "json") {
+	if own.ContentType != "" && (own.Body == "" || own.Body == "problem" || own.Body == "json") {
 		b.add(at(i, "response.content_type"), "content_type is for a body that is a template; problem and json have "+
 			"their own")
 	}
 	return own
 }
 
-// defaults has every field set.
-var defaults = response{Response: Response{Status: 429, Fields: "draft", Body: "problem"}}
+// defaults has every field set that must be.
+var defaults = response{Response: Response{Status: 429, Fields: "draft"}}
 
 // complete sets the content type of the body.
 func (r response) complete() *response {
 	switch {
-	case r.Body == "problem":
+	case r.Body == "" || r.Body == "problem":
 		r.ContentType = "application/problem+json"
 	case r.Body == "json":
 		r.ContentType = "application/json"

@@ -13,18 +13,18 @@ func TestResponsesAreLaidOverEachOther(t *testing.T) {
 		file, rule string
 		want       rules.Response
 	}{
-		"nothing":            {"", "", rules.Response{Status: 429, Fields: "draft", Body: "problem", ContentType: "application/problem+json"}},
+		"nothing":            {"", "", rules.Response{Status: 429, Fields: "draft", ContentType: "application/problem+json"}},
 		"the file's":         {file, "", rules.Response{Status: 503, Fields: "draft", Body: "wait {{.RetryAfter}}", ContentType: "text/html"}},
 		"a rule's status":    {file, "response: {status: 403}", rules.Response{Status: 403, Fields: "draft", Body: "wait {{.RetryAfter}}", ContentType: "text/html"}},
 		"a rule's body":      {file, "response: {body: json, fields: none}", rules.Response{Status: 503, Fields: "none", Body: "json", ContentType: "application/json"}},
 		"a rule's type":      {file, "response: {content_type: text/x-a}", rules.Response{Status: 503, Fields: "draft", Body: "wait {{.RetryAfter}}", ContentType: "text/x-a"}},
 		"a template's type":  {file, "response: {body: no}", rules.Response{Status: 503, Fields: "draft", Body: "no", ContentType: "text/plain; charset=utf-8"}},
-		"the words of epoch": {"", "response: {fields: unix_time}", rules.Response{Status: 429, Fields: "unix_time", Body: "problem", ContentType: "application/problem+json"}},
+		"the words of epoch": {"", "response: {fields: unix_time}", rules.Response{Status: 429, Fields: "unix_time", ContentType: "application/problem+json"}},
 	} {
 		rule := compiled(t, test.file+"rules: [{name: a, limit: 1/1m, "+test.rule+"}]").Rules()[0]
 		got := rule.Response()
 		text, ok := rule.Body(&rules.Refusal{RetryAfter: 7})
-		if ok != (got.Body != "problem" && got.Body != "json") || ok && string(text) != strings.Replace(got.Body, "{{.RetryAfter}}", "7", 1) {
+		if ok != (got.Body != "" && got.Body != "problem" && got.Body != "json") || ok && string(text) != strings.Replace(got.Body, "{{.RetryAfter}}", "7", 1) {
 			t.Errorf("%s: the text of %q is %q, %v", name, got.Body, text, ok)
 		}
 		if *got != test.want {

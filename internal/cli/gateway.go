@@ -22,6 +22,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 	}
 	counts := v.count(l)
 	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf), httplimit.WithGRPCStatus(),
+		httplimit.WithPages(),
 		httplimit.WithObserver(v.flags.access.observer(v.observed(counts))),
 		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
 	limit, err := httplimit.ByRules(v.engine.Gate, opts...)

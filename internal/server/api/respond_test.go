@@ -34,7 +34,7 @@ func TestResponseIsThatOfTheGateway(t *testing.T) {
 	store := func() weir.Store { return memstore.New(memstore.WithClock(clock)) }
 	s := serve(t, newWitness(t, handler(t, store(), respondRules)))
 	user := httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") })
-	limited, err := httplimit.ByRules(gatetest.New(t, store(), respondRules), user)
+	limited, err := httplimit.ByRules(gatetest.New(t, store(), respondRules), user, httplimit.WithPages())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,8 @@ func TestResponseIsThatOfTheGateway(t *testing.T) {
 	for _, path := range []string{"/free", "/plain", "/told", "/page", "/json", "/missing", "/ban"} {
 		for i, name := range []string{"ann", "ann", "ann", "mallory", ""} {
 			language, id := []string{"", "zh", "en"}[i%3], fmt.Sprint(path[1:], i)
-			headers := map[string]string{"Accept-Language": language, "X-Request-Id": id}
+			accept := []string{"*/*", "text/html,*/*;q=0.8"}[i%2]
+			headers := map[string]string{"Accept": accept, "Accept-Language": language, "X-Request-Id": id}
 			body, err := json.Marshal(map[string]any{"request": map[string]any{"method": "GET", "path": path,
 				"user": name, "client": "192.0.2.1", "headers": headers}})
 			if err != nil {

@@ -68,22 +68,29 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 	return http.StatusBadGateway, wording.Broken
 }
 
-// answer writes a response of the gateway itself, as application/problem+json, or as a status of gRPC.
+// answer writes a response of the gateway itself, as application/problem+json, a page, or a status of gRPC.
 func answer(w http.ResponseWriter, r *http.Request, status int, say wording.Text) {
 	text, language := say(r.Header["Accept-Language"])
 	id, h := requestid.For(r.Header), w.Header()
 	h.Set(requestid.Field, id)
 	h.Set("Content-Language", language)
-	h.Add("Vary", "Accept-Language")
 	h.Set("Cache-Control", "no-store")
 	if rpcstatus.Is(r) {
+		h.Add("Vary", "Accept-Language")
 		call := rpcstatus.Answer{Status: status, Message: text}
 		call.Write(w, r)
 		return
 	}
-	contentType, body := httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text, Language: language,
-		RequestID: id})
-	h.Set("Content-Type", contentType)
+	var body []byte
+	if wording.Negotiate(h, r.Header) {
+		page := wording.Page{Status: status, Message: text, Language: language, RequestID: id}
+		body = page.HTML(r.Header["Accept-Language"])
+	} else {
+		var contentType string
+		contentType, body = httplimit.Problem(r, &httplimit.Refusal{Status: status, Message: text, Language: language,
+			RequestID: id})
+		h.Set("Content-Type", contentType)
+	}
 	w.WriteHeader(status)
 	w.Write(body)
 }

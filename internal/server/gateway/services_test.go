@@ -60,7 +60,7 @@ func routedWithLog(t testing.TB, text, fallback string, log *slog.Logger) *route
 	}
 	g.put(t, text)
 	limit, err := httplimit.ByRules(g.gate, httplimit.WithRules(gateway.RulesOf), httplimit.WithService(gateway.ServiceOf),
-		httplimit.WithGRPCStatus(), httplimit.WithRegisteredMethods(), httplimit.WithObserver(gateway.Decided))
+		httplimit.WithGRPCStatus(), httplimit.WithPages(), httplimit.WithRegisteredMethods(), httplimit.WithObserver(gateway.Decided))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +296,13 @@ routes: [{name: away, path: /away, service: away}, {name: slow, path: /slow, ser
 			r, body := raw(t, g.server, test.request+" HTTP/1.1\r\nHost: h\r\nAccept-Language: "+language+"\r\n\r\n")
 			title, detail, _ := strings.Cut(want, "|")
 			if !strings.Contains(body, `"title":"`+title+`"`) || !strings.Contains(body, `"detail":"`+detail) ||
-				r.Header.Get("Content-Language") != language || r.Header.Get("Vary") != "Accept-Language" {
+				r.Header.Get("Content-Language") != language || r.Header.Get("Vary") != "Accept, Accept-Language" {
 				t.Errorf("%s in %s: %v %s", test.request, language, r.Header, body)
+			}
+			r, body = raw(t, g.server, test.request+" HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\nAccept-Language: "+language+"\r\n\r\n")
+			if r.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(body, "<h1>"+title+"</h1>") ||
+				!strings.Contains(body, ">"+detail) || r.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s in %s, a page: %v %s", test.request, language, r.Header, body)
 			}
 		}
 	}

@@ -380,7 +380,7 @@ func violated(v *gate.Verdict) (names []string) {
 // render makes the body that the rule says.
 func render(rule *rules.Rule, refusal *httplimit.Refusal) (kind string, text []byte) {
 	switch {
-	case rule == nil || rule.Response().Body == "problem":
+	case rule == nil || rule.Response().Body == "" || rule.Response().Body == "problem":
 		return httplimit.Problem(nil, refusal)
 	case rule.Response().Body == "json":
 		return httplimit.PlainJSON(nil, refusal)

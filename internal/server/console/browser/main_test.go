@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,9 +107,10 @@ type server struct {
 	process *os.Process
 }
 
-var listensAt = regexp.MustCompile(`http +(http://\S+)`)
+var listensAt = regexp.MustCompile(`(http|gateway) +(http://\S+)`)
 
-// start starts weir serve with a rule file and these arguments, on a port of its own.
+// start starts weir serve with a rule file and these arguments, on a port of its own. With --gateway the URL is that of
+// the gateway.
 func start(t *testing.T, rules string, args ...string) *server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.yaml")
@@ -129,13 +131,17 @@ func start(t *testing.T, rules string, args ...string) *server {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		_ = command.Wait()
 	})
+	wanted := "http"
+	if slices.Contains(args, "--gateway") {
+		wanted = "gateway"
+	}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if found := listensAt.FindStringSubmatch(lines.Text()); found != nil {
+		if found := listensAt.FindStringSubmatch(lines.Text()); found != nil && found[1] == wanted {
 			go func() {
 				for lines.Scan() { // the program must not wait for a reader
 				}
 			}()
-			return &server{found[1], command.Process}
+			return &server{found[2], command.Process}
 		}
 	}
 	_ = command.Wait()
