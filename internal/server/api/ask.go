@@ -2,6 +2,7 @@ package api
 
 import (
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/weirproject/weir"
@@ -20,6 +21,8 @@ type ask struct {
 	cost       int64 // −1: not given
 	times      int64
 	lease      string
+	id         string
+	keep       time.Duration // of the id
 	dryRun     bool
 	routed     bool // the set chooses the route and the service, and the answer has them
 	ttl        string
@@ -68,7 +71,7 @@ func (a *ask) peeked() *ask {
 
 // gateAsk is the ask for the gate. A claim without a cost has that of the ask.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
-	g := gate.Ask{Times: a.times, Lease: a.lease}
+	g := gate.Ask{Times: a.times, Lease: a.lease, ID: a.id, Keep: a.keep}
 	if a.cost >= 0 {
 		g.Cost = &a.cost
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/server/web"
@@ -73,13 +74,13 @@ func decideBody() *object {
 	return askBody("Decide", claims("Claim"), cost(),
 		field{"times", "The number of identical requests; as many as possible are granted.",
 			units(1, func(c *call) *int64 { return &c.last().times })},
-		lease(),
+		lease(), id(), keep(),
 		field{"dry_run", "Nothing is charged.", boolean(func(c *call) *bool { return &c.last().dryRun })})
 }
 
 func reserveBody() *object {
 	return askBody("Reserve", claims("ReservedClaim", field{"fixed", "settle does not change its cost.",
-		boolean(func(c *call) *bool { return &c.lastClaim().fixed })}), cost(),
+		boolean(func(c *call) *bool { return &c.lastClaim().fixed })}), cost(), id(), keep(),
 		field{"ttl", "Time in which it can be settled, 1s to 7d; then the estimate stays charged. The default is 1h.",
 			text(1, 32, func(c *call) *string { return &c.last().ttl })})
 }
@@ -109,6 +110,33 @@ func cost() field {
 func routed() field {
 	return field{"routed", "As in the gateway: client connects, and the routes choose route and service.",
 		boolean(func(c *call) *bool { return &c.last().routed })}
+}
+
+func id() field {
+	return field{"id", "The same ID again, with the same limits, keys and costs, is the same request: it is granted once, " +
+		"and then repeated at no charge. A refused request keeps no ID. Not beside concurrency limits.",
+		text(1, weir.MaxLease, func(c *call) *string { return &c.last().id })}
+}
+
+// usualKeep is how long an id is kept that says nothing.
+const usualKeep = 10 * time.Minute
+
+func keep() field {
+	read := func(c *call) error {
+		text, err := c.text(1, maxLimit)
+		if err != nil {
+			return err
+		}
+		spec, err := weir.ParseLimit("fixed_window 1/" + text)
+		window, _ := spec.(weir.FixedWindow)
+		if err != nil || window != (weir.FixedWindow{Limit: 1, Window: window.Window}) {
+			return c.invalid("", strconv.Quote(text), "a duration from 1s to 24h, such as 10m")
+		}
+		c.last().keep = window.Window
+		return nil
+	}
+	return field{"for", "How long the ID is kept, 1s to 24h; the default is 10m.",
+		reader{schema: textSchema(1, maxLimit), read: read}}
 }
 
 func lease() field {
@@ -273,6 +301,12 @@ func (c *call) complete() error {
 	switch {
 	case !a.requested && len(a.claims) == 0:
 		return c.invalid("request", "missing", "a request, claims, or both")
+	case a.id == "" && a.keep != 0:
+		return c.invalid("id", "missing", "an ID beside for")
+	case a.id != "" && a.keep == 0:
+		a.keep = usualKeep
+	}
+	switch {
 	case a.dryRun && a.times > 1:
 		return c.invalid("times", fmt.Sprint(a.times), "1 where dry_run is true")
 	case a.dryRun:

@@ -171,6 +171,9 @@ func (c *call) appendAnswer(e *extras) {
 	if v.Degraded() {
 		b = append(b, `,"degraded":true`...)
 	}
+	if v.Found && !c.numbered {
+		b = append(b, `,"repeated":true`...)
+	}
 	if v.Rule != nil {
 		b = append(append(append(b, `,"rule":"`...), v.Rule.Name()...), '"')
 	}

@@ -88,6 +88,9 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	broken := newWitness(t, handler(t, &gone{Store: memstore.New()}, someRules))
 	everyOutage(serve(t, broken), serve(t, w))
 	serve(t, w).post("/v1/decide?answer=http", login).has(t, 200, "response.status", 429)
+	for range 2 {
+		serve(t, w).post("/v1/decide", `{"claims":[{"name":"again","limit":"5/1m","key":"k"}],"id":"a","for":"1m"}`)
+	}
 	clients, err := clientaddr.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	if err != nil {
 		t.Fatal(err)

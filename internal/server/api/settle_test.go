@@ -105,6 +105,28 @@ func TestManyNodesSettleOnce(t *testing.T) {
 	}
 }
 
+// TestRepeatedRequestsAreChargedOnce: a reservation is settled by its first answer, and at 0 units its id is free.
+func TestRepeatedRequestsAreChargedOnce(t *testing.T) {
+	s := start(t, "rules: []")
+	const limit = `"claims":[{"name":"sms","limit":"fixed_window 9/1h","key":"u"}],"cost":2`
+	first := s.post("/v1/reserve", `{`+limit+`,"id":"a","for":"1h"}`)
+	first.has(t, 200, "remaining", 7, "repeated", nil)
+	again := s.post("/v1/reserve", `{`+limit+`,"id":"a"}`)
+	again.has(t, 200, "allowed", true, "granted", 1, "remaining", 7, "repeated", true, "reservation", nil)
+	s.post("/v1/decide", `{"requests":[{`+limit+`,"id":"b"},{`+limit+`,"id":"b"}]}`).has(t, 200,
+		"answers.0.remaining", 5, "answers.0.repeated", nil, "answers.1.remaining", 5, "answers.1.repeated", true)
+	s.post("/v1/settle", settle(first.at("reservation.token"), 3)).has(t, 200)
+	s.post("/v1/decide", `{`+limit+`,"id":"a"}`).has(t, 200, "remaining", 4, "repeated", true)
+
+	canceled := s.post("/v1/reserve", `{`+limit+`,"id":"c"}`)
+	s.post("/v1/settle", settle(canceled.at("reservation.token"), 0)).has(t, 200)
+	s.post("/v1/decide", `{`+limit+`,"id":"c"}`).has(t, 200, "remaining", 2, "repeated", nil)
+	for _, wrong := range []string{`"id":""`, `"for":"10m"`, `"id":"a","for":"25h"`, `"id":"a","for":"10m epoch"`,
+		`"id":"a","times":2`} {
+		s.post("/v1/decide", `{`+limit+`,`+wrong+`}`).has(t, 400)
+	}
+}
+
 func TestRefusedReservationChargesNothing(t *testing.T) {
 	s := start(t, tokenRules)
 	s.post("/v1/reserve", `{"claims":[{"name":"tokens","limit":"fixed_window `+

@@ -47,6 +47,7 @@ type charged struct {
 	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
 	Rule  string `json:"u,omitzero"` // with count_if, or a lease
+	Once  bool   `json:"i,omitzero"` // of an id
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
@@ -60,7 +61,8 @@ func (t *token) with(c *gate.Charged) {
 	}
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
 		Key: []byte(claim.Key), Cost: claim.Cost, Taken: int64(c.Taken), Lease: claim.Lease,
-		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds(), Rule: rule})
+		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds(), Rule: rule,
+		Once: claim.Once})
 }
 
 // leases are the part of a receipt that has leases.
@@ -112,7 +114,7 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		if c.Lease != "" {
 			limit = inRule(rule, limit)
 		}
-		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease,
+		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Once: c.Once,
 			Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Rule: rule, Claim: claim, Taken: weir.Instant(c.Taken),
 			Fixed: c.Fixed, Local: c.Local}

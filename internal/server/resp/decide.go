@@ -80,7 +80,7 @@ func (c *conn) answerVerdict(v *gate.Verdict, r *rules.Request) {
 		rule = v.Rule.Name()
 	}
 	message, _, said := wording.OwnOf(v, r)
-	c.fields(12 + int(oneIf(said)))
+	c.fields(12 + int(oneIf(said)+oneIf(v.Found)))
 	c.number("granted", v.Granted)
 	c.word("outcome", v.Outcome.String())
 	c.word("reason", v.Reason.String())
@@ -95,6 +95,9 @@ func (c *conn) answerVerdict(v *gate.Verdict, r *rules.Request) {
 	c.number("degraded", oneIf(v.Degraded()))
 	if said {
 		c.word("message", message)
+	}
+	if v.Found {
+		c.number("repeated", 1)
 	}
 }
 

@@ -119,6 +119,21 @@ func TestLeases(t *testing.T) {
 	c.want("-ERR the question has no concurrency limit: only those have leases", w("WEIR.RELEASE a LIMIT a 1/1s u")...)
 }
 
+func TestRepeatedDecisionIsChargedOnce(t *testing.T) {
+	h := open(t)
+	c := h.dial()
+	sms := w("WEIR.DECIDE LIMIT sms 2/1h u")
+	c.verdict(append(sms, "ID", "a", "FOR", "1m")...).are(t, "a message", "granted 1 remaining 1")
+	c.verdict(append(sms, "ID", "a", "FOR", "1m")...).are(t, "again", "granted 1 remaining 1 repeated 1")
+	c.verdict(append(sms, "COST", "2", "ID", "a")...).are(t, "at another cost", "granted 0 remaining 1")
+	h.pass(time.Minute)
+	c.verdict(append(sms, "ID", "a", "FOR", "1m")...).are(t, "the id has ended", "granted 1 remaining 0")
+	c.want("-ERR ID needs an id of 1 to 256 bytes", append(sms, "ID")...)
+	c.want("-ERR FOR needs a time from 1s to 24h, such as 10m", append(sms, "ID", "a", "FOR", "1x")...)
+	c.want(`-ERR weir: for is 48h0m0s; allowed: 1s to 24h: how long an id is kept`, append(sms, "ID", "a", "FOR", "2d")...)
+	c.want(`-ERR weir: times is 2; allowed: 0 or 1 with an id`, append(sms, "ID", "a", "TIMES", "2")...)
+}
+
 func TestRefundAndReset(t *testing.T) {
 	h := open(t)
 	c := h.dial()
@@ -146,7 +161,7 @@ func TestInvalidQuestionsAreErrors(t *testing.T) {
 		{"WEIR.DECIDE", "-ERR wrong number of arguments for 'weir.decide' command"},
 		{"WEIR.REFUND 1", "-ERR wrong number of arguments for 'weir.refund' command"},
 		{"WEIR.DECIDE TIMES 1", "-ERR the question is empty: give LIMIT name limit key, or RULES and the fields of a request"},
-		{"WEIR.DECIDE sms 1/1m u", `-ERR syntax error: "sms" is not LIMIT, RULES, COST, TIMES or LEASE`},
+		{"WEIR.DECIDE sms 1/1m u", `-ERR syntax error: "sms" is not LIMIT, RULES, COST, TIMES, LEASE, ID or FOR`},
 		{"WEIR.PEEK TIMES 2 LIMIT a 1/1s u", `-ERR syntax error: "TIMES" is not LIMIT, RULES or COST`},
 		{"WEIR.RESET LIMIT a 1/1s u COST 1", `-ERR syntax error: "COST" is not LIMIT, RULES`},
 		{"WEIR.DECIDE LIMIT a 1/1s", "-ERR LIMIT needs a name, a limit and a key, such as LIMIT sms 5/1h user:42"},
@@ -167,8 +182,8 @@ func TestInvalidQuestionsAreErrors(t *testing.T) {
 		{"WEIR.DECIDE RULES header.x a header.X b", `-ERR the field "header.X" occurs twice`},
 		{"WEIR.DECIDE RULES client.ip 10.0.0.1 client.ip 10.0.0.2", `-ERR the field "client.ip" occurs twice`},
 		{"WEIR.DECIDE RULES client.ip 10.0.0.1:80", `-ERR client.ip is "10.0.0.1:80"; allowed: an IPv4 or IPv6 address without a port`},
-		{"WEIR.DECIDE RULES ip 10.0.0.1", `-ERR there is no field "ip"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE`},
-		{"WEIR.DECIDE RULES path.id 1", `-ERR there is no field "path.id"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE`},
+		{"WEIR.DECIDE RULES ip 10.0.0.1", `-ERR there is no field "ip"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE, ID, FOR`},
+		{"WEIR.DECIDE RULES path.id 1", `-ERR there is no field "path.id"; allowed: method, host, path, route, user, service, client.ip, header.NAME, query.NAME, cookie.NAME or descriptor.NAME, and LIMIT, RULES, COST, TIMES, LEASE, ID, FOR`},
 	} {
 		c.want(test.want, w(test.words)...)
 	}

@@ -106,7 +106,7 @@ func (q *question) attribute(field, value string) error {
 		name = ""
 	}
 	if name == "" {
-		return fmt.Errorf("there is no field %.80q; allowed: %s, and LIMIT, RULES, COST, TIMES, LEASE",
+		return fmt.Errorf("there is no field %.80q; allowed: %s, and LIMIT, RULES, COST, TIMES, LEASE, ID, FOR",
 			field, allowedFields)
 	}
 	for i := range q.given {

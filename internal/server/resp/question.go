@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -15,6 +16,7 @@ import (
 //	RULES [COST n] [field value …]    the rules in force, for a request of these fields
 //	TIMES n                           number of such requests
 //	LEASE id                          of the concurrency limits
+//	ID id, FOR time                   of a request that may be repeated
 //
 // Its strings are in the read buffer: they are valid until the command is answered.
 type question struct {
@@ -23,6 +25,8 @@ type question struct {
 	cost    *int64 // for rules without a cost of their own
 	times   int64
 	lease   string
+	id      string
+	keep    time.Duration // of the id
 	request rules.Request
 	given   attributes
 
@@ -31,19 +35,22 @@ type question struct {
 	costed  bool  // it has a COST
 }
 
+// usualKeep is how long an id without FOR is kept.
+const usualKeep = 10 * time.Minute
+
 // permission is the set of words that a command takes.
 type permission uint8
 
 const (
 	claimsOnly    permission = iota
 	claimsAndCost            // and COST
-	anything                 // and TIMES and LEASE
+	anything                 // and TIMES, LEASE, ID and FOR
 )
 
 func (q *question) reset() {
 	clear(q.claims)
 	clear(q.given)
-	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1}
+	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1, keep: usualKeep}
 }
 
 // asked is the request for the rules; nil without RULES.
@@ -87,10 +94,14 @@ func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err e
 		return 2, number(words, &q.times)
 	case is(word, "lease") && may >= anything:
 		return 2, q.readLease(words)
+	case is(word, "id") && may >= anything:
+		return 2, q.readID(words)
+	case is(word, "for") && may >= anything:
+		return 2, q.readKeep(words)
 	case q.rules && q.current < 0:
 		return 2, q.field(c, words)
 	}
-	more := [...]string{"", " or COST", ", COST, TIMES or LEASE"}[may]
+	more := [...]string{"", " or COST", ", COST, TIMES, LEASE, ID or FOR"}[may]
 	return 0, fmt.Errorf("syntax error: %.80q is not LIMIT, RULES%s", word, more)
 }
 
@@ -151,6 +162,26 @@ func (q *question) readLease(words [][]byte) error {
 	}
 	q.lease = string(words[1])
 	return nil
+}
+
+func (q *question) readID(words [][]byte) error {
+	if len(words) < 2 || len(words[1]) == 0 || len(words[1]) > weir.MaxLease {
+		return fmt.Errorf("ID needs an id of 1 to %d bytes", weir.MaxLease)
+	}
+	q.id = string(words[1])
+	return nil
+}
+
+func (q *question) readKeep(words [][]byte) error {
+	if len(words) > 1 {
+		spec, err := weir.ParseLimit("fixed_window 1/" + string(words[1]))
+		window, _ := spec.(weir.FixedWindow)
+		if err == nil && window == (weir.FixedWindow{Limit: 1, Window: window.Window}) {
+			q.keep = window.Window
+			return nil
+		}
+	}
+	return errors.New("FOR needs a time from 1s to 24h, such as 10m")
 }
 
 // number reads the word after the first.

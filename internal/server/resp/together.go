@@ -41,7 +41,8 @@ func (d *decision) question() gate.Question {
 	if d.limit != nil {
 		return gate.Question{Ask: gate.Ask{Times: 1, Claims: d.one[:]}, Verdict: &d.verdict}
 	}
-	ask := gate.Ask{Times: d.times, Cost: d.q.cost, Lease: d.q.lease, Claims: d.q.claims}
+	ask := gate.Ask{Times: d.times, Cost: d.q.cost, Lease: d.q.lease, Claims: d.q.claims, ID: d.q.id,
+		Keep: d.q.keep}
 	return gate.Question{Request: d.q.asked(), Ask: ask, Verdict: &d.verdict}
 }
 

@@ -344,8 +344,10 @@ func TestFieldsAreThoseOfHTTP(t *testing.T) {
 		"Settled": &weirv1.SettleResponse{}, "Renewed": &weirv1.RenewResponse{}, "Released": &weirv1.ReleaseResponse{}} {
 		var want, got []string
 		for property := range document.Components.Schemas[name].Properties {
-			if name == "ReserveAnswer" && slices.Contains([]string{"route", "service", "client", "request_id"}, property) {
-				continue // of a peek, and over HTTP alone: the id and the client of a request
+			alone := []string{"route", "service", "client", "request_id", "response", "repeated"}
+			if name == "ReserveAnswer" && slices.Contains(alone, property) ||
+				(name == "Decide" || name == "Reserve") && (property == "id" || property == "for") {
+				continue // of a peek, and over HTTP alone: the id and the client of a request, and repetitions
 			}
 			if property != "error" { // of a batch
 				want = append(want, property)
