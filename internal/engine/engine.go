@@ -34,6 +34,7 @@ type Engine struct {
 	manager  *ruleset.Manager
 	store    weir.Store // without layers
 	outage   *outage
+	conn     inspector              // of the store; nil: in memory
 	policy   atomic.Pointer[string] // what is wrong with Redis' eviction policy; nil: not looked at
 	watcher  *watcher               // nil: no telemetry
 	audit    *audit.Log             // nil: none
@@ -90,11 +91,12 @@ func (e *Engine) open(ctx context.Context) error {
 	if e.Ledger == "" {
 		e.optional = LedgerLayer
 	}
-	store, err := openStore(ctx, &e.Config)
+	store, conn, err := openStore(ctx, &e.Config)
 	if err != nil {
 		return err
 	}
 	e.store, e.Counts = store, store // Close closes it
+	e.conn, _ = conn.(inspector)
 	e.Metrics = servermetrics.New(e.Version)
 	if err := e.openState(store); err != nil {
 		return err

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 	"time"
-
-	"github.com/weirproject/weir/internal/redisconn"
 )
 
 // policyEvery is the time between two looks at the eviction policy of Redis, which anybody may set while it runs.
@@ -13,7 +11,7 @@ const policyEvery = time.Minute
 
 // watchPolicy looks at the eviction policy until ctx ends.
 func (e *Engine) watchPolicy(ctx context.Context) {
-	if e.Store == Memory {
+	if e.conn == nil {
 		return
 	}
 	e.lookAtPolicy(ctx)
@@ -40,11 +38,9 @@ func (e *Engine) lookAtPolicy(ctx context.Context) {
 			now = text
 		}
 	}
-	client, err := redisconn.OpenClient(ctx, e.Store, redisconn.Config{Warn: warn})
-	if err != nil {
+	if err := e.conn.Inspect(ctx, warn); err != nil {
 		return
 	}
-	client.Close()
 	before := e.policy.Swap(&now)
 	switch {
 	case before == nil || *before == now:

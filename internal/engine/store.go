@@ -29,21 +29,25 @@ func (c *Config) cluster() bool {
 // openStore opens the store. An unreachable Redis is no error: until it responds, rules apply
 // their on_store_error, as they do when Redis fails later. A permanent failure, such as a wrong
 // password, is an error.
-func openStore(ctx context.Context, c *Config) (weir.Store, error) {
+func openStore(ctx context.Context, c *Config) (weir.Store, redisconn.Conn, error) {
 	if c.Store == Memory {
 		return memstore.New(memstore.WithMaxKeys(c.MaxKeys), memstore.WithMaxBytes(c.MaxBytes),
-			memstore.WithWarn(c.warn)), nil
+			memstore.WithWarn(c.warn)), nil, nil
 	}
 	conn, err := connect(ctx, c)
 	if err != nil && !passes(err) {
-		return nil, fmt.Errorf("the store %s: %w", Masked(c.Store), err)
+		return nil, nil, fmt.Errorf("the store %s: %w", Masked(c.Store), err)
 	}
 	if err != nil {
 		c.Log.Warn("Redis is not responding: rules apply their on_store_error until it does", "store", Masked(c.Store),
 			"error", err)
 		conn = connectLater(ctx, c, err)
 	}
-	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
+	store, err := redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, conn, nil
 }
 
 // OpenRedis connects to the Redis of c.
@@ -160,6 +164,20 @@ func (l *lateConn) Delete(ctx context.Context, keys []string) error {
 		return err
 	}
 	return conn.Delete(ctx, keys)
+}
+
+// An inspector looks at the servers of a connection, and warns of their settings.
+type inspector interface {
+	Inspect(ctx context.Context, warn func(string)) error
+}
+
+// Inspect implements inspector.
+func (l *lateConn) Inspect(ctx context.Context, warn func(string)) error {
+	conn, err := l.connected()
+	if err != nil {
+		return err
+	}
+	return conn.(inspector).Inspect(ctx, warn)
 }
 
 // Scan lists keys, as redisstore.Store.Scan needs it.

@@ -82,6 +82,7 @@ func openConn(ctx context.Context, url string, config Config, most respguard.Cei
 			silence: max(config.Timeout, quietest), timeout: config.Timeout, most: most,
 		},
 		timeout: config.Timeout,
+		shape:   t.shape,
 		cluster: t.shape == cluster,
 		loads:   loads{underway: make(map[loading]*loaded)},
 		valve:   valve{gap: config.Timeout / 4, born: time.Now()},
@@ -91,7 +92,7 @@ func openConn(ctx context.Context, url string, config Config, most respguard.Cei
 		c.dialer.close()
 		return nil, unlocked(c.explain(ctx, err))
 	}
-	if err := c.inspect(ctx, t.shape, config.Warn); err != nil {
+	if err := c.Inspect(ctx, config.Warn); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -198,11 +199,14 @@ func (c *rueidisConn) connect(ctx context.Context) error {
 	}
 }
 
-// inspect checks each node's version and mode. It fails if none answers or if one cannot be used.
-func (c *rueidisConn) inspect(ctx context.Context, shape topology, warn func(string)) error {
-	failure := rueidis.ErrNoAddr
-	for addr, node := range c.live.Load().Nodes() {
-		err := inspect(ctx, addr, node, shape, warn)
+// Inspect checks each node's version, mode and eviction policy. It fails if none answers or if one cannot be used.
+func (c *rueidisConn) Inspect(ctx context.Context, warn func(string)) error {
+	failure, library := rueidis.ErrNoAddr, c.live.Load()
+	if library == nil { // it is replaced
+		return failure
+	}
+	for addr, node := range library.Nodes() {
+		err := inspect(ctx, addr, node, c.shape, warn)
 		var unfit *unfitError
 		if errors.As(err, &unfit) {
 			return err

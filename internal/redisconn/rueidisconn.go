@@ -33,6 +33,7 @@ type rueidisConn struct {
 	options rueidis.ClientOption
 	dialer  *dialer
 	timeout time.Duration
+	shape   topology
 	cluster bool
 	closed  atomic.Bool
 	loads   loads

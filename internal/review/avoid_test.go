@@ -177,7 +177,7 @@ func TestMistakesThatHurtMost(t *testing.T) {
 		"rule : allow has user: *": {"allow: {user: ['*']}" + ip + "]", "allow: {user: [ann]}" + ip + "]"},
 		"rule a: allow has client.ip: ::/0": {"rules: [{name: a, key: client.ip, allow: {client.ip: ['::/0']}, limit: 3/1h}]",
 			"rules: [{name: a, key: client.ip, allow: {client.ip: ['2001:db8::/32']}, limit: 3/1h}]"},
-		"rule a: a client has the limit once for each of its endpoints, up to 1,001": {
+		"rule a: a client has the limit once for each of its endpoints, up to 1,001 that exist": {
 			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}]",
 			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}, {name: ip, key: client.ip, limit: 9/1h}]"},
 		"rule b: a client that changes host with each request": {
@@ -291,6 +291,7 @@ func TestOtherNotes(t *testing.T) {
 		"trusted_proxies: [10.0.0.0/8, 128.0.0.0/1]\nrules: []":                                                                             "trusted_proxies has 128.0.0.0/1",
 		"trusted_proxies: [10.0.0.0/8, 'fc00::/7', 203.0.113.0/24]\nrules: []":                                                              "",
 		"store: memory\nrules: [{name: a, key: client.ip, limit: 1/1s}]":                                                                    "store: memory keeps 1,000,000 keys (--max-keys)",
+		"store: memory\nrules: [{name: a, key: endpoint, limit: 1/1s}]":                                                                     "values or paths that are 404 can fill it",
 		"store: memory\nrules: [{name: a, limit: 1/1s}]":                                                                                    "",
 		"rules: [{name: a, key: client.ip, limit: sliding_log 10000/1h}]":                                                                   "a key at its limit takes 262310 bytes in memory",
 		"rules: [{name: a, key: client.ip, limit: sliding_counter 10000/1h slices 60}]":                                                     "",

@@ -36,7 +36,7 @@ const (
 var classes = []string{one, bounded, frontEnd, users, addresses, client}
 
 const (
-	endpoints = 1001    // paths of the component endpoint, and one for all others
+	endpoints = 1001    // paths of the component endpoint that have a place at a time, and all others
 	countries = 26 * 26 // texts of two letters
 )
 
@@ -93,7 +93,7 @@ func keysOfComponent(component string, m *rules.Match) Keys {
 		values := map[string][]string{"route": m.Route, "service": m.Service}[kind]
 		return named(values, Keys{Class: frontEnd, Words: kind + "s"})
 	case "endpoint":
-		return Keys{bounded, endpoints, "endpoints, up to 1,001"}
+		return Keys{bounded, endpoints, "endpoints, up to 1,001 that exist"}
 	case "method":
 		return named(methodsOf(m.Method), chosen)
 	case "host":
@@ -254,13 +254,15 @@ func (r *Report) large(set *rules.Set) {
 				"sliding_counter with slices 60 takes under 800, and grants below twice the limit in a window",
 				rule.Bytes.Memory, rule.Bytes.Redis))
 		}
-		if rule.Keys.Class == client || rule.Keys.Class == addresses {
+		// A path that is 404 gives its place back, and its count stays until it expires.
+		junk := strings.Contains(rule.Keys.Words, "endpoints")
+		if rule.Keys.Class == client || rule.Keys.Class == addresses || junk {
 			fill = append(fill, rule.Name)
 		}
 	}
 	if set.Store() == "memory" && len(fill) > 0 {
-		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses or "+
-			"values can fill it, and then new keys of a limit share one entry; rules with such keys: %s", few(fill)))
+		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses, "+
+			"values or paths that are 404 can fill it, and then new keys of a limit share one entry; rules with such keys: %s", few(fill)))
 	}
 }
 

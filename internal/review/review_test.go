@@ -147,7 +147,7 @@ func TestKeysOfRules(t *testing.T) {
 		"key: method, limit: 1/1s":                                                 {Class: "client", Words: "any method"},
 		"key: [user, route], limit: 1/1s":                                          {Class: "users", Words: "users × routes"},
 		"key: user, match: {user: [ann, bob]}, limit: 1/1s":                        {Class: "bounded", Count: 2, Words: "2"},
-		"key: endpoint, limit: 1/1s":                                               {Class: "bounded", Count: 1001, Words: "endpoints, up to 1,001"},
+		"key: endpoint, limit: 1/1s":                                               {Class: "bounded", Count: 1001, Words: "endpoints, up to 1,001 that exist"},
 		"key: [client.ip, header.X-A lower], limit: 1/1s":                          {Class: "client", Words: "2^32 IPv4, 2^64 IPv6 /64 × any header.X-A"},
 		"key: header.X-A, match: {header: {x-a: [p, q]}}, limit: 1/1s":             {Class: "bounded", Count: 2, Words: "2"},
 		"key: host, match: {host: '*.example.com'}, limit: 1/1s":                   {Class: "client", Words: "any host"},

@@ -299,3 +299,42 @@ services: [{name: s, addresses: [https://pods weight 2, "https://127.0.0.1:81"]}
 		}
 	})
 }
+
+// TestNamesThatRotateKeepTheirAddresses: a name that answers by turns has all of its addresses soon, one that moves has
+// the new ones at once, and what is gone for good goes.
+func TestNamesThatRotateKeepTheirAddresses(t *testing.T) {
+	r := rotation{seen: make(map[netip.Addr]sighting)}
+	answer := func(text string) string {
+		var list []netip.Addr
+		for _, one := range strings.Fields(text) {
+			list = append(list, netip.MustParseAddr(one))
+		}
+		return strings.Trim(fmt.Sprint(r.steady(list)), "[]")
+	}
+	answer("10.0.0.1 10.0.0.2")
+	if got := answer("10.0.0.3 10.0.0.4"); got != "10.0.0.3 10.0.0.4" {
+		t.Errorf("a name that moved has %s", got)
+	}
+	changes, last := 0, ""
+	for turn := range 40 {
+		got := answer([]string{"10.0.0.1 10.0.0.2", "10.0.0.3 10.0.0.4", "10.0.0.5"}[turn%3])
+		if got != last {
+			changes, last = changes+1, got
+		}
+	}
+	if last != "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5" || changes > 5 {
+		t.Errorf("after %d changes in 40 answers: %s", changes, last)
+	}
+	if got := answer("2001:db8::1"); got != "2001:db8::1" {
+		t.Errorf("another family has %s", got)
+	}
+	for range keptAnswers {
+		last = answer("10.0.0.5")
+	}
+	for range forgetAnswers {
+		answer("10.0.0.5")
+	}
+	if last != "10.0.0.5" || len(r.seen) != 1 {
+		t.Errorf("of what is gone %s stays, %d are known", last, len(r.seen))
+	}
+}

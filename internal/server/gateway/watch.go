@@ -22,10 +22,46 @@ import (
 const (
 	resolveEvery = 5 * time.Second // a name of an address
 	resolveTime  = 5 * time.Second
+
+	// A name may answer with some of its addresses, and with others the next time. One that was absent and came back is
+	// kept through so many answers without it, five minutes; one that was never absent goes at once.
+	keptAnswers   = 60
+	forgetAnswers = 2 * keptAnswers
 )
 
 // records are the addresses that names have, sorted.
 type records map[string][]netip.Addr
+
+// A rotation is what a name answered lately.
+type rotation struct {
+	turn int // number of the answer
+	seen map[netip.Addr]sighting
+}
+
+// A sighting is the last answer with an address.
+type sighting struct {
+	turn int
+	back bool // it was absent from an answer before
+}
+
+// steady is an answer with the addresses that are absent by turns.
+func (r *rotation) steady(answer []netip.Addr) []netip.Addr {
+	r.turn++
+	for _, a := range answer {
+		s, known := r.seen[a]
+		r.seen[a] = sighting{r.turn, s.back || known && s.turn < r.turn-1}
+	}
+	for a, s := range r.seen {
+		switch absent := r.turn - s.turn; {
+		case absent > forgetAnswers:
+			delete(r.seen, a)
+		case absent > 0 && absent <= keptAnswers && s.back && a.Is4() == answer[0].Is4():
+			answer = append(answer, a)
+		}
+	}
+	slices.SortFunc(answer, netip.Addr.Compare)
+	return answer
+}
 
 // A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/gateway.md, Health.
 type watcher struct {
@@ -33,12 +69,14 @@ type watcher struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	checks *http.Transport // with connections of their own, which need no place among those of requests; nil: no checks
 	log    *slog.Logger
+	names  map[string]*rotation
 	stop   context.CancelFunc // nil: it does not run
 	done   sync.WaitGroup
 }
 
 func newWatcher(s *service, log *slog.Logger) *watcher {
-	w := &watcher{service: s, lookup: net.DefaultResolver.LookupNetIP, log: log}
+	w := &watcher{service: s, lookup: net.DefaultResolver.LookupNetIP, log: log,
+		names: make(map[string]*rotation)}
 	if s.spec.CheckPath != "" {
 		w.checks = s.transport.Clone()
 		w.checks.MaxConnsPerHost = 0
@@ -116,7 +154,10 @@ func (w *watcher) resolve(ctx context.Context, names []string, known records) re
 	for _, name := range names {
 		list, err := w.lookup(ctx, "ip", name)
 		if err == nil && len(list) > 0 {
-			found[name] = oneFamily(list)
+			if w.names[name] == nil {
+				w.names[name] = &rotation{seen: make(map[netip.Addr]sighting)}
+			}
+			found[name] = w.names[name].steady(oneFamily(list))
 		}
 	}
 	return found
