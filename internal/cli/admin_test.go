@@ -151,6 +151,7 @@ func TestOverrideOfRuleInFile(t *testing.T) {
 	}
 	redistest.Await(t, "the refusal on both nodes", passes(t, servers, "/", 429))
 	ann.fails(1, "give --yes", "keys", "reset", "--rule", "search")
+	ann.fails(1, `weir: rule is "search"; allowed: one that`, "keys", "reset", "--rule", "search", "--yes")
 	if out := ann.does("keys", "reset", "--rule", "per-ip", "--yes"); out != "all keys of per-ip are reset: 1\n" {
 		t.Errorf("it prints\n%s", out)
 	}

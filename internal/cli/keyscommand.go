@@ -50,7 +50,9 @@ func (o *operator) resetKeys(args []string) error {
 	r := &serverRequest{method: http.MethodPost, path: "rules/" + url.PathEscape(o.rule) + "/reset", query: o.query()}
 	for total := 0; ; {
 		var answer admin.RuleReset
-		if _, err := o.send(r, &answer); err != nil {
+		if _, err := o.send(r, &answer); err != nil && total == 0 {
+			return err
+		} else if err != nil {
 			return fmt.Errorf("%d keys were reset; run the command again for the others: %w", total, err)
 		}
 		if total += answer.Keys; answer.Next == "" {
