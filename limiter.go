@@ -82,9 +82,9 @@ func numbered(name string, i int) string {
 	return name + "." + strconv.Itoa(i+1)
 }
 
-// NewLimiter makes a limiter of limits that have names of their own. On a layers.Stack whose Terms of all the limits are
-// Local, the local store decides while the other one is unavailable: Allow and Peek, Reserve and Acquire, what they have
-// granted included. Wait does not fall back.
+// NewLimiter makes a limiter of limits that have names of their own. On a layers.Stack whose Terms of
+// all the limits are Local, the local store decides while the other one is unavailable, and what it
+// granted is settled and released there. Wait does not fall back.
 func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store, such as memstore.New()")

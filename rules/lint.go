@@ -66,6 +66,7 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 	l.services()
 	l.redundant()
 	l.outranked()
+	l.unnamed()
 	l.slashes()
 	if _, everywhere, _ := l.set.Filtered(); everywhere > manyEverywhere {
 		l.add(at(-1, "rules"), "%d rules with regex, any or not have no other condition, so that they are evaluated "+
