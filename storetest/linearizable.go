@@ -56,7 +56,7 @@ func chargedTogether(t TB, b *fixture) {
 	t.Helper()
 	limits := []*weir.Limit{weir.MustLimit("together-log", weir.SlidingLog{Limit: 3, Window: time.Hour}),
 		weir.MustLimit("together-window", weir.FixedWindow{Limit: 3, Window: time.Hour})}
-	for range 200 {
+	for range rounds(200) {
 		claims := make([]weir.Claim, weir.MaxClaims)
 		for i, key := range b.keysTogether(len(claims)) {
 			claims[i] = weir.Claim{Key: key, Limit: limits[i%2], Cost: 1}
