@@ -65,7 +65,7 @@ type call struct {
 // run runs the program to its end.
 func (c call) run(t *testing.T, args ...string) ran {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // where it should not start, and does
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // where it should not start, and does
 	defer cancel()
 	command := exec.CommandContext(ctx, program, args...)
 	var out, failures bytes.Buffer

@@ -22,7 +22,7 @@ import (
 // TestAFrozenRedisDelaysNoAnswer: every caller has the answer of its policy before its deadline, which is shorter than
 // the store's timeout, also where callers of one key share a call. A busy machine may miss it in one round.
 func TestAFrozenRedisDelaysNoAnswer(t *testing.T) {
-	const timeout, limit, callers, calls = 10 * time.Second, 200 * time.Millisecond, 8, 5
+	const timeout, limit, callers, calls = 10 * time.Second, 200 * time.Millisecond, 8, 2
 	server := redistest.Start(t)
 	store, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithTimeout(timeout))
 	if err != nil {
