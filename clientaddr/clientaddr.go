@@ -209,7 +209,11 @@ func (e *Extractor) Of(r *http.Request) (address netip.Addr, ok bool) {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return e.FromUnix(r.Header[e.header])
 	}
-	return e.From(r.RemoteAddr, r.Header[e.header])
+	var lines []string
+	if len(e.trusted) > 0 {
+		lines = r.Header[e.header]
+	}
+	return e.From(r.RemoteAddr, lines)
 }
 
 // From is [Extractor.Of] for other protocols: peer is the address of the connection's

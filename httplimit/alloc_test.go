@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/httplimit"
@@ -52,6 +53,7 @@ func TestGrantedRequestAllocations(t *testing.T) {
 		{"four limits of two keys, the draft's fields", made(httplimit.Together(store, four)), 3},
 		// Rules keep their keys in a buffer of their own. The two fields are one text and one slice.
 		{"a rule for addresses, the draft's fields", byRules(t, store, "  - {name: r, key: [client.ip], limit: 1000000000/1h}"), 2},
+		{"a rule for a header, the draft's fields", byRules(t, store, "  - {name: u, key: [header.X-H], limit: 1000000000/1h}"), 2},
 		{"a rule for a query, a cookie and a header, the draft's fields", byRules(t, store,
 			"  - {name: s, key: [query.q, cookie.c, header.X-H], on_missing: deny, limit: 1000000000/1h}"), 2},
 		{"no rule that matches", byRules(t, store, "  - {name: t, match: {path: /other}, limit: 1000000000/1h}"), 0},
@@ -67,5 +69,30 @@ func TestGrantedRequestAllocations(t *testing.T) {
 		if allocs != tt.want {
 			t.Errorf("%s: %v allocations, want %v", tt.name, allocs, tt.want)
 		}
+	}
+}
+
+// BenchmarkMiddleware is a request that passes, counted by a header field: by a limiter, and by the same limit as a rule.
+func BenchmarkMiddleware(b *testing.B) {
+	l, err := weir.New(memstore.New(), "x", weir.FixedWindow{Limit: 1e12, Window: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	limited, err := httplimit.New(l, httplimit.Header("X-Api-Key"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ruled := byRules(b, memstore.New(), "  - {name: x, key: [header.X-Api-Key], limit: fixed_window 1000000000000/1m}")
+	for name, handler := range map[string]http.Handler{"limiter": limited(nothing), "rule": ruled(nothing)} {
+		b.Run(name, func(b *testing.B) {
+			r := httptest.NewRequest("GET", "/items", nil)
+			r.Header = http.Header{"X-Api-Key": {"k1"}}
+			w := &writer{header: make(http.Header, 8)}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				handler.ServeHTTP(w, r)
+			}
+		})
 	}
 }

@@ -155,7 +155,7 @@ func (d *byClaims) decide(c *call) {
 		d.fail(c, err)
 		return
 	}
-	c.event.Answer = answerOf(v)
+	takeAnswer(&c.event.Answer, v)
 	c.take(v, func(gate.Check) Fields { return d.fields })
 	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
 		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
@@ -218,14 +218,16 @@ func (c *call) take(v *gate.Verdict, fieldsOf func(gate.Check) Fields) {
 	}
 }
 
-// answerOf is the answer of the deciding claim, with the delay of the whole request; zero if no
-// limit decided.
-func answerOf(v *gate.Verdict) (a weir.Answer) {
-	if worst, ok := v.Worst(); ok {
-		a = weir.Answer{Allowed: v.Outcome == gate.Passed, Limit: worst.Claim.Limit, Decision: *worst.Decision}
-		a.Delay = v.Delay
+// takeAnswer makes a zero answer that of the deciding claim, with the delay of the whole request; it stays zero if no
+// limit decided. It copies field by field, as copying a Decision that was just written is slow.
+func takeAnswer(a *weir.Answer, v *gate.Verdict) {
+	worst, ok := v.Worst()
+	if !ok {
+		return
 	}
-	return a
+	d := worst.Decision
+	a.Allowed, a.Limit = v.Outcome == gate.Passed, worst.Claim.Limit
+	a.Remaining, a.RetryAfter, a.ResetAfter, a.Delay, a.At = d.Remaining, d.RetryAfter, d.ResetAfter, v.Delay, d.At
 }
 
 // actual is the actual cost of a claim.

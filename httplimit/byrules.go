@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -57,7 +58,31 @@ func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, 
 // byRules decides by the rules of a gate.
 type byRules struct {
 	*config
-	gate *gate.Gate
+	gate     *gate.Gate
+	policies atomic.Pointer[policies]
+}
+
+// policies are the values of RateLimit-Policy for the first limit of each rule of a set.
+type policies struct {
+	set *rules.Set
+	of  [][]string
+}
+
+// policy is the value for the first limit of a rule in force, without spare capacity; nil for other limits.
+func (d *byRules) policy(rule *rules.Rule, limit *weir.Limit) []string {
+	set, known := d.gate.Rules(), d.policies.Load()
+	all := set.Rules()
+	if known == nil || known.set != set {
+		known = &policies{set, make([][]string, len(all))}
+		for i, rule := range all {
+			known.of[i] = []string{ratefields.Policy(rule.Limits()[:1])}
+		}
+		d.policies.Store(known)
+	}
+	if i := rule.Index(); i < len(all) && all[i] == rule && rule.Limits()[0] == limit {
+		return known.of[i]
+	}
+	return nil
 }
 
 func (d *byRules) decide(c *call) {
@@ -77,12 +102,17 @@ func (d *byRules) decide(c *call) {
 	v := &c.verdict
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
 	c.request = c.attributes.request
-	c.event = EventOf(v)
+	if c.event.Answer.Delay = v.Delay; d.observe != nil || v.Outcome != gate.Passed { // else nobody reads the rest
+		c.event.take(v)
+	}
 	if err != nil {
 		c.failByRules(err)
 		return
 	}
 	c.render(v, &c.view)
+	if len(c.checks) == 1 && d.partition == nil && v.Rule != nil { // nearly always
+		c.policy = d.policy(v.Rule, c.checks[0].limit)
+	}
 	if v.Outcome == gate.Passed {
 		c.followUp = d.followUp(v)
 	}
@@ -134,9 +164,8 @@ func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id 
 // read fills in the rules' view of a request, and brings its path to the matched form.
 func (d *byRules) read(c *call) error {
 	r := c.request
-	c.view.Attributes = &c.attributes // so that done clears all three
-	c.url = *r.URL
-	path, err := d.pathForm().Apply(&c.url)
+	formed := url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, Opaque: r.URL.Opaque}
+	path, err := d.pathForm().Apply(&formed)
 	if err != nil {
 		return err
 	}
@@ -144,12 +173,14 @@ func (d *byRules) read(c *call) error {
 	if err != nil {
 		return err
 	}
-	if c.url.Path != r.URL.Path || c.url.RawPath != r.URL.RawPath {
+	if formed.Path != r.URL.Path || formed.RawPath != r.URL.RawPath {
 		r = r.WithContext(r.Context())
-		r.URL = new(url.URL)
-		*r.URL = c.url
+		whole := *r.URL
+		r.URL = &whole
+		whole.Path, whole.RawPath = formed.Path, formed.RawPath
 	}
-	c.attributes = attributesOf(r, c.writer, d.descriptor)
+	c.view.Attributes = &c.attributes // so that done clears both
+	c.attributes.of(r, c.writer, d.descriptor)
 	c.attributes.Kind = d.gate.Rules().ServiceKind()
 	if err := c.attributes.Check(); err != nil {
 		return err
@@ -160,14 +191,7 @@ func (d *byRules) read(c *call) error {
 	}
 	client, _ := d.clients.Of(r)
 	c.request = r
-	c.view = rules.Request{
-		Method:     r.Method,
-		Host:       host,
-		Path:       path,
-		Route:      r.Pattern,
-		Client:     client,
-		Attributes: &c.attributes,
-	}
+	c.view.Method, c.view.Host, c.view.Path, c.view.Route, c.view.Client = r.Method, host, path, r.Pattern, client
 	if d.user != nil {
 		c.view.User = d.user(r)
 	}
@@ -191,8 +215,15 @@ func (d *byRules) pathForm() pathform.Form {
 }
 
 // EventOf is the event of a verdict. It is for middleware of other protocols.
-func EventOf(v *gate.Verdict) Event {
-	e := Event{Rule: v.Rule, Err: v.Err, Answer: answerOf(v)}
+func EventOf(v *gate.Verdict) (e Event) {
+	e.take(v)
+	return e
+}
+
+// take makes a zero event that of a verdict.
+func (e *Event) take(v *gate.Verdict) {
+	e.Rule, e.Err = v.Rule, v.Err
+	takeAnswer(&e.Answer, v)
 	switch {
 	case v.Outcome == gate.Refused:
 		e.Outcome = Refused
@@ -203,7 +234,6 @@ func EventOf(v *gate.Verdict) Event {
 	case v.Reason != gate.WithinLimits:
 		e.Outcome = Skipped
 	}
-	return e
 }
 
 // failByRules refuses a request that rules could not decide. Invalid input of a rule's key or cost is
@@ -256,8 +286,11 @@ func fieldsOf(c gate.Check) Fields {
 func (d *byRules) followUp(v *gate.Verdict) *followUp {
 	settles, measured, counted := false, false, false
 	for i := range v.Len() {
+		if d.estimated {
+			break
+		}
 		c := v.At(i)
-		if d.estimated || !c.Decided || c.Rule == nil {
+		if !c.Decided || c.Rule == nil {
 			continue
 		}
 		if c.Rule.Settle() != "" {

@@ -10,7 +10,8 @@ import (
 
 // Attributes exports attributes, for comparison with net/http; nil if the request is refused.
 func Attributes(r *http.Request) rules.Attributes {
-	a := attributesOf(r, nil, nil)
+	var a attributes
+	a.of(r, nil, nil)
 	if a.Check() != nil {
 		return nil
 	}

@@ -50,14 +50,16 @@ const (
 
 // describe adds the fields of the checks to existing ones, of an upstream or another middleware.
 func (m *middleware) describe(h http.Header, c *call) {
-	known := m.policy != nil && len(c.checks) == m.limits
-	if !m.appendDraft(c, c.checks, known) {
+	if m.policy != nil && len(c.checks) == m.limits {
+		c.policy = m.policy
+	}
+	if !m.appendDraft(c, c.checks) {
 		binding := slices.Clone(c.checks)
 		slices.SortStableFunc(binding, func(a, b check) int { return ratefields.Binding(a.decision, b.decision) })
-		m.appendDraft(c, binding, known)
+		m.appendDraft(c, binding)
 	}
 	if len(c.remaining) > 0 {
-		m.describeDraft(h, c, known)
+		m.describeDraft(h, c)
 	}
 	var worst *check
 	for i := range c.checks {
@@ -74,7 +76,7 @@ func (m *middleware) describe(h http.Header, c *call) {
 
 // appendDraft writes the values of the two fields of the draft, up to the first check that does not fit. It reports
 // whether all fit.
-func (m *middleware) appendDraft(c *call, checks []check, known bool) (whole bool) {
+func (m *middleware) appendDraft(c *call, checks []check) (whole bool) {
 	c.policies, c.remaining = c.policies[:0], c.remaining[:0]
 	for i := range checks {
 		k := &checks[i]
@@ -82,7 +84,7 @@ func (m *middleware) appendDraft(c *call, checks []check, known bool) (whole boo
 			continue
 		}
 		policies, remaining := len(c.policies), len(c.remaining)
-		if !known && !k.ban { // a ban has no quota
+		if c.policy == nil && !k.ban { // a ban has no quota
 			c.policies = m.appendPartition(ratefields.AppendPolicy(c.policies, k.limit), k)
 		}
 		if k.decision != nil {
@@ -99,9 +101,9 @@ func (m *middleware) appendDraft(c *call, checks []check, known bool) (whole boo
 
 // describeDraft adds the two fields of the draft. Unless the policy is known, their values are halves
 // of one text, in one slice without spare capacity, so that appending a value copies it.
-func (m *middleware) describeDraft(h http.Header, c *call, known bool) {
-	if known {
-		addAll(h, fieldPolicy, m.policy)
+func (m *middleware) describeDraft(h http.Header, c *call) {
+	if c.policy != nil {
+		addAll(h, fieldPolicy, c.policy)
 		add(h, fieldLimit, string(c.remaining))
 		return
 	}

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -135,6 +134,7 @@ type call struct {
 	refusal  *Refusal // nil: the request goes on
 	body     Body     // of the refusal
 	checks   []check  // that fields describe
+	policy   []string // value of RateLimit-Policy of the checks, if it is known
 	followUp *followUp
 
 	// The memory of the deciders and of the fields.
@@ -142,7 +142,6 @@ type call struct {
 	claims     []weir.Claim
 	view       rules.Request
 	attributes attributes
-	url        url.URL
 	cost       int64
 	policies   []byte
 	remaining  []byte
@@ -182,8 +181,9 @@ func (m *middleware) done(c *call) {
 	clear(c.claims)
 	c.checks, c.claims = c.checks[:0], c.claims[:0]
 	c.request, c.writer, c.event, c.refusal, c.body, c.followUp = nil, nil, Event{}, nil, nil, nil
+	c.policy = nil
 	if c.view.Attributes != nil {
-		c.view, c.attributes, c.url = rules.Request{}, attributes{}, url.URL{}
+		c.view, c.attributes = rules.Request{}, attributes{}
 	}
 	c.verdict.Err = nil
 	m.pool.Put(c)

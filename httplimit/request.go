@@ -39,14 +39,10 @@ type attributes struct {
 
 var _ rules.Attributes = (*attributes)(nil)
 
-func attributesOf(r *http.Request, w http.ResponseWriter,
-	descriptor func(r *http.Request, name string) string) attributes {
-	return attributes{
-		Request:    webvalues.Request{Host: r.Host, RawQuery: r.URL.RawQuery, Fields: r.Header},
-		request:    r,
-		descriptor: descriptor,
-		writer:     w,
-	}
+// of fills in zero attributes: copying those that were just written is slow.
+func (a *attributes) of(r *http.Request, w http.ResponseWriter, descriptor func(*http.Request, string) string) {
+	a.Host, a.RawQuery, a.Fields = r.Host, r.URL.RawQuery, r.Header
+	a.request, a.descriptor, a.writer = r, descriptor, w
 }
 
 // MakeRequestID is the id of a request that has none: see gate.Verdict.

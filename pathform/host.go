@@ -21,18 +21,18 @@ func Host(text string) (host string, err error) {
 		}
 		return literal, nil
 	}
-	if isIPv6(text) {
-		return text, nil
-	}
 	host = text
 	if colon := strings.IndexByte(text, ':'); colon >= 0 {
+		if isIPv6(text) {
+			return text, nil
+		}
 		if !isPort(text[colon:]) {
 			return "", badHost(text)
 		}
 		host = text[:colon]
 	}
 	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.HasSuffix(host, ".") || strings.ContainsAny(host, "%@/\\?#[], \t") {
+	if host == "" || strings.HasSuffix(host, ".") || isDivided(host) {
 		return "", badHost(text)
 	}
 	return host, nil
@@ -44,6 +44,19 @@ func isIPv6(text string) bool {
 	}
 	address, err := netip.ParseAddr(text)
 	return err == nil && address.Is6() && address.Zone() == ""
+}
+
+// isDivided reports whether a name has one of %@/\?#[], or a blank, which some reader decodes or divides it at.
+func isDivided(host string) bool {
+	const low = 1<<'%' | 1<<'/' | 1<<'?' | 1<<'#' | 1<<',' | 1<<' ' | 1<<'\t'
+	const high = 1<<('@'-64) | 1<<('\\'-64) | 1<<('['-64) | 1<<(']'-64)
+	for i := range len(host) {
+		c := host[i]
+		if c < 64 && uint64(low)>>c&1 != 0 || c >= 64 && c < 128 && uint64(high)>>(c-64)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // isPort reports whether text is empty, or a colon and digits.

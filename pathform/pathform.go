@@ -113,12 +113,25 @@ func (f Form) Apply(u *url.URL) (string, error) {
 // rawPath is the path as it was sent. EscapedPath alone is not enough: if a character should
 // have been escaped and was not, it loses which slashes were escaped.
 func rawPath(u *url.URL) string {
+	if u.RawPath == "" && isPlain(u.Path) { // the usual path, of which EscapedPath looks at each character again
+		return u.Path
+	}
 	if u.RawPath != "" {
 		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
 			return u.RawPath
 		}
 	}
 	return u.EscapedPath()
+}
+
+// isPlain reports whether a path is the same with and without escapes.
+func isPlain(path string) bool {
+	for i := range len(path) {
+		if path[i] != '/' && !isUnreserved(path[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func refused(raw, allowed string) error {

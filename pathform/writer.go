@@ -9,6 +9,10 @@ const delimiters = "!$&'()*+,;=:@"
 // rest; if the character is refused, allowed is not "".
 func (f Form) char(w *writer, rest string) (size int, allowed string) {
 	c, size := rest[0], 1
+	if isUnreserved(c) && !(f.IgnoreCase && 'A' <= c && c <= 'Z') { // most characters; nothing below changes them
+		w.put(c)
+		return size, ""
+	}
 	if c == '%' {
 		if len(rest) < 3 || !isHex(rest[1]) || !isHex(rest[2]) {
 			return 0, validEscapes

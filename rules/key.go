@@ -183,6 +183,12 @@ func (c *component) begin(dst []byte, i int) []byte {
 
 // insertLength inserts the length of dst[value:] before it: the length is known only after normalisation.
 func insertLength(dst []byte, value int) []byte {
+	if n := len(dst) - value; n < 10 {
+		dst = append(dst, 0, 0)
+		copy(dst[value+2:], dst[value:])
+		dst[value], dst[value+1] = '0'+byte(n), ':'
+		return dst
+	}
 	var digits [24]byte
 	length := append(strconv.AppendInt(digits[:0], int64(len(dst)-value), 10), ':')
 	dst = append(dst, length...)

@@ -3,6 +3,7 @@
 package webvalues
 
 import (
+	"net/http"
 	"net/textproto"
 	"net/url"
 	"strings"
@@ -29,8 +30,11 @@ type Request struct {
 }
 
 func (a *Request) lines(name string) []string {
-	if a.Fields == nil {
+	switch fields := a.Fields.(type) {
+	case nil:
 		return nil
+	case http.Header: // its Values would make the name canonical once more
+		return fields[name]
 	}
 	return a.Fields.Values(name)
 }
@@ -155,6 +159,9 @@ func cookieValue(raw string) (value string, readable bool) {
 
 // Doubtful says which values are ambiguous: see rules.Attributes.
 func (a *Request) Doubtful(kind, name string) bool {
+	if kind == "header" {
+		return differ(a.lines(name))
+	}
 	var first string
 	var several, doubtful bool
 	each := func(value string, readable bool) bool {
@@ -169,16 +176,18 @@ func (a *Request) Doubtful(kind, name string) bool {
 	case "query":
 		a.queries(name, each)
 		return doubtful || strings.IndexByte(first, 0) >= 0 || a.aliasedQuery(kindOf(a.Kind), name, first, several)
-	case "header":
-		if lines := a.lines(name); len(lines) > 1 {
-			for _, line := range lines {
-				if !each(textproto.TrimString(line), true) {
-					break
-				}
-			}
-		}
 	}
 	return doubtful
+}
+
+// differ reports whether a header field has lines with several values.
+func differ(lines []string) bool {
+	for i := 1; i < len(lines); i++ {
+		if textproto.TrimString(lines[i]) != textproto.TrimString(lines[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // IsRegistered reports whether IANA has registered a method for HTTP requests (the registry of RFC
