@@ -139,7 +139,8 @@ func (w *snapshotWriter) entry(e *entry, st state) {
 
 // onWall is the state with a window that begins later by so much: in a file it begins by the wall clock.
 func onWall(l *weir.Limit, s state, by int64) state {
-	if l.Algorithm() == weir.AlgorithmCalendar || l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.Epoch {
+	if l.Algorithm() == weir.AlgorithmCalendar ||
+		l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.Epoch {
 		s.a += by
 	}
 	return s

@@ -179,7 +179,9 @@ func settle(c *weir.Claim, other *weir.Limit, s state, now moment) (state, *weir
 // refund gives the claim's cost back to a state that other's numbers wrote, and returns the limit in whose form the
 // state is. It drops nothing that they count. found is false if there was nothing to give back: a lease was gone, or no
 // window that counts has units of that instant.
-func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment) (after state, l *weir.Limit, found bool) {
+func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment) (
+	after state, l *weir.Limit, found bool,
+) {
 	l = c.Limit
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:

@@ -51,18 +51,18 @@ func (t together) run(s *Store, claims []weir.Claim, decisions []weir.Decision) 
 	return granted, ok
 }
 
-func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) (granted int64, ok bool) {
-	granted = 1
+func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) (count int64, ok bool) {
+	count = 1
 	for i := range t {
 		if !t[i].try(&claims[i], &decisions[i], now) {
-			granted = 0
+			count = 0
 		}
 	}
-	if granted == 1 {
+	if count == 1 {
 		return 1, t.write(s, claims, decisions, now)
 	}
 	for i := range t {
-		if h := &t[i]; h.writes && h.large == nil { // granted by itself: describe it without the charge
+		if h := &t[i]; h.writes && h.large == nil { // count by itself: describe it without the charge
 			decide(&claims[i], stateOf(h.word, h.part, nil), now, &decisions[i])
 		}
 	}
