@@ -43,6 +43,24 @@ func (v *Verdict) identify(rule *rules.Rule, from int, id string, keep time.Dura
 	return nil
 }
 
+// addLimits adds a rule's claims, and that of the request's id if it has one.
+func (v *Verdict) addLimits(rule *rules.Rule, r *rules.Request, ask *Ask, claim weir.Claim, limits []*weir.Limit) error {
+	from := len(v.claims)
+	for _, limit := range limits {
+		claim.Limit = limit
+		v.add(rule, claim)
+	}
+	ids := rule.IDs()
+	if ids == nil || ask.Times != 1 {
+		return nil
+	}
+	id := ids.Of(r)
+	if id == "" {
+		return nil
+	}
+	return v.identify(rule, from, id, ids.Keep)
+}
+
 // identifyAsk adds the claim of Ask.ID.
 func (v *Verdict) identifyAsk(ask *Ask) error {
 	switch {

@@ -383,16 +383,8 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 			return wouldFail, err
 		}
 	}
-	from := len(v.claims)
-	for _, limit := range limits {
-		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
-	}
-	if ids := rule.IDs(); ids != nil && ask.Times == 1 {
-		if id := ids.Of(r); id != "" {
-			if err := v.identify(rule, from, id, ids.Keep); err != nil {
-				return wouldFail, err
-			}
-		}
+	if err := v.addLimits(rule, r, ask, weir.Claim{Key: key, Cost: cost}, limits); err != nil {
+		return wouldFail, err
 	}
 	if bans := rule.Bans(); bans != nil && !tried {
 		v.addBan(rule, weir.Claim{Key: key, Limit: bans.Hold})

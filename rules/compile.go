@@ -298,8 +298,8 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 			b.countable(item, limit)
 		}
 		if s.Once != (Once{}) && limit.Algorithm() == weir.AlgorithmConcurrency {
-			b.add(item, "once does not go with %s: a repeated request would hold nothing; put the limit into a rule of "+
-				"its own", limit)
+			b.add(item, "once does not go with %s: a repeated request would hold nothing; put the limit into a rule "+
+				"of its own", limit)
 		}
 		list = append(list, limit)
 	}
