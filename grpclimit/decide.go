@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -185,6 +186,12 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 	v := new(gate.Verdict)
 	err = d.gate.Decide(ctx, request, ask, v)
 	a.event = httplimit.EventOf(v)
+	if v.Outcome != gate.Passed {
+		given := request.Attributes.(*attributes)
+		if a.id = requestid.Of(given); a.id == "" {
+			a.id = given.MakeRequestID()
+		}
+	}
 	a.take(v, func(r *rules.Rule) ratefields.Style { return ratefields.StyleOf(r.Response().Fields) })
 	var input *weir.InputError
 	switch {
@@ -232,7 +239,7 @@ func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) 
 		Route:   call.Method,
 		Service: service,
 		Client:  client,
-		Attributes: &attributes{fields, func(name string) string {
+		Attributes: &attributes{fields: fields, descriptor: func(name string) string {
 			if d.descriptor == nil {
 				return ""
 			}
@@ -253,6 +260,7 @@ func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) 
 // attributes gives rules access to the metadata of a call.
 type attributes struct {
 	fields     metadata.MD
+	made       string // the id of a call that has none, once it is asked for
 	descriptor func(name string) string
 }
 
@@ -273,6 +281,14 @@ func (a *attributes) values(name string) []string {
 		name = ":authority"
 	}
 	return a.fields[strings.ToLower(name)]
+}
+
+// MakeRequestID is the id of a call that has none: see gate.Verdict.
+func (a *attributes) MakeRequestID() string {
+	if a.made == "" {
+		a.made = requestid.New()
+	}
+	return a.made
 }
 
 // Query and Cookie are missing in gRPC.

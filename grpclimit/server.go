@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/pause"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -91,6 +92,7 @@ type admission struct {
 	checks   []check
 	status   *status.Status // of a call that may not go on; else nil
 	wait     time.Duration  // that the client is told, if limits refuse
+	id       string         // of a call that rules do not let pass, as observers read it
 	followUp *followUp      // may be nil
 }
 
@@ -191,11 +193,14 @@ func sleep(ctx context.Context, delay time.Duration) error {
 // refusal is the metadata of a refusal.
 func (a *admission) refusal(ctx context.Context) metadata.MD {
 	fields := describe(a.checks, false)
-	if a.event.Outcome != httplimit.Refused {
-		return fields
-	}
 	if fields == nil {
 		fields = make(metadata.MD)
+	}
+	if a.id != "" {
+		fields.Set(requestid.Field, a.id)
+	}
+	if a.event.Outcome != httplimit.Refused {
+		return fields
 	}
 	if a.wait != weir.Never {
 		fields.Set(fieldRetry, retryAfter(a.wait))

@@ -546,6 +546,37 @@ func TestFieldsOfManyLimitsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRefusedCallHasTheIDThatObserversRead: the call's own, or one that is made and told.
+func TestRefusedCallHasTheIDThatObserversRead(t *testing.T) {
+	set, err := rules.Load("f", []byte("rules: [{name: a, limit: 1/1h}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen atomic.Value
+	g, err := gate.New(newClock().store(), set, gate.WithObserver(func(v *gate.Verdict) { seen.Store(strings.Clone(v.RequestID())) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := grpclimit.ByRules(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := serve(t, limits, &service{})
+	if r := call(t.Context(), client); r.err != nil || r.trailer.Get("x-request-id") != nil || seen.Load() != "" {
+		t.Errorf("a call that passes: %v %v %q", r.err, r.trailer, seen.Load())
+	}
+	for given, length := range map[string]int{"": 32, "call-7": 6} {
+		ctx := t.Context()
+		if given != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "x-request-id", given)
+		}
+		r := call(ctx, client)
+		if id := r.trailer.Get("x-request-id"); len(id) != 1 || len(id[0]) != length || id[0] != seen.Load() {
+			t.Errorf("the client is told %q, observers %q", id, seen.Load())
+		}
+	}
+}
+
 func TestRulesDefineTheMessage(t *testing.T) {
 	client := serve(t, byRules(t, newClock().store(),
 		"rules: [{name: a, limit: 1/1h, message: {en: Later please, zh: 请稍后}}]"), &service{})

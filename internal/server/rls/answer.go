@@ -68,6 +68,9 @@ func (s *service) answer(c *call) *ratelimit.RateLimitResponse {
 		r.ResponseHeadersToAdd = first.headers[:0]
 		c.headers(first, known)
 	}
+	if r.OverallCode == codeOver && !s.NoHeaders {
+		add(r, "x-request-id", lead.MakeRequestID())
+	}
 	if !s.NoBody && r.OverallCode == codeOver {
 		lead.body(r)
 	}

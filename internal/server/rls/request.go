@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -34,12 +35,21 @@ type part struct {
 	request  rules.Request
 	verdict  gate.Verdict
 	override gate.Override
-	blocked  bool // the override allows nothing
+	blocked  bool   // the override allows nothing
+	id       string // of a request that does not pass, once it is asked for
 	hits     int64
 }
 
 // Header implements rules.Attributes: a descriptor has no headers, queries and cookies.
 func (p *part) Header(string) string { return "" }
+
+// MakeRequestID is the id of a request that does not pass: see gate.Verdict. Envoy does not say its own.
+func (p *part) MakeRequestID() string {
+	if p.id == "" {
+		p.id = requestid.New()
+	}
+	return p.id
+}
 
 // Query implements rules.Attributes.
 func (p *part) Query(string) string { return "" }
@@ -96,7 +106,7 @@ func (c *call) read(r *ratelimit.RateLimitRequest) error {
 func (p *part) read(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor) (q gate.Question,
 	wrong *weir.InputError) {
 	q = gate.Question{Request: &p.request, Ask: gate.Once, Verdict: &p.verdict}
-	p.entries, p.keys, p.blocked = d.GetEntries(), p.keys[:0], false
+	p.entries, p.keys, p.blocked, p.id = d.GetEntries(), p.keys[:0], false, ""
 	for _, e := range p.entries {
 		switch {
 		case e.GetKey() == chargeKey && e.GetValue() != chargeFull:

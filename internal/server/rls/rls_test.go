@@ -477,13 +477,30 @@ func (r *registrar) RegisterService(_ *grpc.ServiceDesc, service any) {
 }
 
 // serviceOf is the service itself, without a connection.
-func serviceOf(t *testing.T, text string, options rls.Options) ratelimit.RateLimitServiceServer {
+// TestRefusalHasTheIDThatObserversRead: made for each refused request, and told in a header.
+func TestRefusalHasTheIDThatObserversRead(t *testing.T) {
+	var seen []string
+	watch := gate.WithObserver(func(v *gate.Verdict) { seen = append(seen, strings.Clone(v.RequestID())) })
+	service := serviceOf(t, "rules: [{name: a, match: {service: kit}, limit: 1/1h}]", rls.Options{}, watch)
+	request := &ratelimit.RateLimitRequest{Domain: "kit", Descriptors: []*common.RateLimitDescriptor{of("a", "b")}}
+	for i := range 3 {
+		r, err := service.ShouldRateLimit(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := header(t, r, "x-request-id"); id != seen[i] || len(id) != 32*min(i, 1) || i == 2 && id == seen[1] {
+			t.Errorf("request %d: Envoy is told %q, observers %q", i, id, seen)
+		}
+	}
+}
+
+func serviceOf(t *testing.T, text string, options rls.Options, more ...gate.Option) ratelimit.RateLimitServiceServer {
 	t.Helper()
 	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
+	g, err := gate.New(memstore.New(), set, append(more, gate.WithLocal(memstore.New()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
