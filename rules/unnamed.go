@@ -40,8 +40,9 @@ func (l *linter) unnamed() {
 		if !l.meets(&t.others) {
 			slices.Sort(t.values)
 			values := slices.Compact(t.values)
-			l.add(at(t.first, "match"), "rules name the values %.200s of %s; a request with another value meets no rule, "+
-				"and is not limited: add a rule without that condition to their group", strings.Join(values, ", "), t.of)
+			l.add(at(t.first, "match"), "rules name the values %.200s of %s; a request with another value meets no "+
+				"rule, and is not limited: add a rule without that condition to their group",
+				strings.Join(values, ", "), t.of)
 		}
 	}
 }
@@ -68,7 +69,8 @@ func (l *linter) tellings(i int) (list []*telling) {
 			}
 			changed[name] = []string{"*"}
 			*table.in(&others) = changed
-			list = append(list, &telling{of: table.kind.String() + "." + name, first: i, values: values, others: others})
+			of := table.kind.String() + "." + name
+			list = append(list, &telling{of: of, first: i, values: values, others: others})
 		}
 	}
 	return list
