@@ -340,8 +340,8 @@ var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 
 var onceFields = mapping[Once]{"once", "leave it out", []field[Once]{
 	{"by", text("component", func(o *Once) *string { return &o.By }),
-		"where the id is: a [component](#key) such as `header.Idempotency-Key`, of a header, query, cookie, body, path " +
-			"or descriptor; a request without it is decided as ever", required},
+		"where the id is: a [component](#key) such as `header.Idempotency-Key`, of a header, query, cookie, body, " +
+			"path or descriptor; a request without it is decided as ever", required},
 	{"for", text("duration", func(o *Once) *string { return &o.For }), "how long an id is kept, 1s to 24h", required},
 	{"repeats", count(bounds.Repeats, func(o *Once) *int { return &o.Repeats }),
 		"1 to 100: how often a request is repeated at no charge; further ones are charged as new", "3"},
