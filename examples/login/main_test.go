@@ -84,7 +84,7 @@ func TestGuessing(t *testing.T) {
 			}
 			now += 1e6
 		}
-		if kept != want.wait-1 || guesses != want.guesses*(i+1) { // it is told at the next request
+		if kept != want.wait || guesses != want.guesses*(i+1) { // it is told with the refusal that causes it
 			t.Errorf("ban %d: kept out for %d s after %d guesses; want %+v", i+1, kept, guesses, want)
 		}
 		if w := attempt(handler, "203.0.113.9", "ann", "correct horse"); w.Code != http.StatusOK {
