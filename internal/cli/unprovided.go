@@ -15,7 +15,8 @@ import (
 // the gateway reads bodies.
 func (v *server) checkKeys(setup *engine.Setup, set *rules.Set) error {
 	gateway := v.flags.gateway.listener != nil
-	known := map[string]bool{"body": gateway, "user": setup.WithoutUsers == "", "route": !gateway, "descriptor": !gateway}
+	known := map[string]bool{"body": gateway, "user": setup.WithoutUsers == "", "route": !gateway,
+		"descriptor": !gateway}
 	for _, rule := range set.Rules() {
 		for need, component := range rule.Unprovided() {
 			if rule.Enabled() && !known[need] {

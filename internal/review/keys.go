@@ -262,7 +262,8 @@ func (r *Report) large(set *rules.Set) {
 	}
 	if set.Store() == "memory" && len(fill) > 0 {
 		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses, "+
-			"values or paths that are 404 can fill it, and then new keys of a limit share one entry; rules with such keys: %s", few(fill)))
+			"values or paths that are 404 can fill it, and then new keys of a limit share one entry; rules with such "+
+			"keys: %s", few(fill)))
 	}
 }
 
