@@ -47,6 +47,8 @@ const odd = `rules:
 - {name: failures, key: client.ip, limit: fixed_window 10/1m, count_if: {status: ["401", 5xx], header: {X-Login: ["no"]}}}
 - {name: matched, limit: 1/1s, match: {country: [CN, "NO"], asn: [64512, "7"], regex: {path: "/a.*", header: {X-A: "b|c"}, descriptor: {d: "e+"}}, any: [{method: GET}, {user: "1"}], not: [{path: /b}]}}
 - {name: fourth, limit: concurrency 5 ttl 1m, hold_until: done}
+- {name: fifth, key: user, limit: 10/1m, once: {by: header.Idempotency-Key, for: 10m, repeats: 5}}
+- {name: sixth, key: user, limit: 10/1m, once: {by: header.X-Id, for: 1h, repeat: refuse}}
 `
 
 func TestTextOfIsTheSameRule(t *testing.T) {
