@@ -165,7 +165,8 @@ type Ask struct {
 	// the same lease, so it is safe.
 	Lease string
 	// ID makes the request count once for as long as Keep says: a repetition passes, and charges nothing. See
-	// weir.Once. It is for callers who choose ids themselves; "" is none. A Reservation or lease is the first request's.
+	// weir.Once. It is for callers who choose ids themselves; "" is none. A Reservation or lease is the first
+	// request's.
 	ID   string
 	Keep time.Duration
 	// Claims are the caller's own, decided together with those of the rules. While the store does not answer

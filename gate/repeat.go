@@ -9,8 +9,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A request that has an id, by a rule with once or by Ask.ID, is charged once: see weir.Once. If the store finds the id,
-// the request is decided again without the charges that the id stands for: other rules decide and charge it as ever.
+// A request that has an id, by a rule with once or by Ask.ID, is charged once: see weir.Once. If the store finds the
+// id, the request is decided again without the charges that the id stands for: other rules decide and charge it as
+// ever.
 
 // A guard is the claim of an id, and the claims that it stands with.
 type guard struct {
@@ -44,7 +45,9 @@ func (v *Verdict) identify(rule *rules.Rule, from int, id string, keep time.Dura
 }
 
 // addLimits adds a rule's claims, and that of the request's id if it has one.
-func (v *Verdict) addLimits(rule *rules.Rule, r *rules.Request, ask *Ask, claim weir.Claim, limits []*weir.Limit) error {
+func (v *Verdict) addLimits(
+	rule *rules.Rule, r *rules.Request, ask *Ask, claim weir.Claim, limits []*weir.Limit,
+) error {
 	from := len(v.claims)
 	for _, limit := range limits {
 		claim.Limit = limit
@@ -112,7 +115,9 @@ func (p *part) scatter(v *Verdict) {
 }
 
 // complete decides what one call cannot: requests whose id the store has found, and rules with charge: full.
-func (g *Gate) complete(ctx context.Context, by weir.Store, v *Verdict, call part, times, granted int64) (int64, error) {
+func (g *Gate) complete(
+	ctx context.Context, by weir.Store, v *Verdict, call part, times, granted int64,
+) (int64, error) {
 	if granted >= times || !v.full && len(v.guards) == 0 {
 		return granted, nil
 	}

@@ -61,7 +61,8 @@ func (s *Store) compare(now int64) {
 	s.wall.ahead.Store(before + step)
 	if s.wall.warn != nil {
 		s.wall.warn(fmt.Sprintf("memstore: the clock of this machine stepped by %v: windows of calendars and epochs "+
-			"begin by it from now on; what is counted, leases and bans last as long as before", by.Round(time.Millisecond)))
+			"begin by it from now on; what is counted, leases and bans last as long as before",
+			by.Round(time.Millisecond)))
 	}
 }
 

@@ -35,8 +35,8 @@ const (
 //
 // A lease is for all claims of a decision together: their keys, limits and costs, in their order. It is taken
 // where all of them may be leased; otherwise the decision passes through. So do peeks, requests for several
-// times at once, costs of 0, those with an id (weir.Once), decisions without a result slice (nil), Charge and Refund. A limit with other
-// numbers is another limit: the old one's lease goes back when its time is over.
+// times at once, costs of 0, those with an id (weir.Once), decisions without a result slice (nil), Charge and Refund.
+// A limit with other numbers is another limit: the old one's lease goes back when its time is over.
 //
 // A decision from a lease describes the instant of its charge: At and ResetAfter are of that instant, so that
 // Refund finds the unit and their sum stays true. Remaining is what the store had left then plus what the lease

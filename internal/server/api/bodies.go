@@ -113,8 +113,8 @@ func routed() field {
 }
 
 func id() field {
-	return field{"id", "The same ID again, with the same limits, keys and costs, is the same request: it is granted once, " +
-		"and then repeated at no charge. A refused request keeps no ID. Not beside concurrency limits.",
+	return field{"id", "The same ID again, with the same limits, keys and costs, is the same request: it is " +
+		"granted once, and then repeated at no charge. A refused request keeps no ID. Not beside concurrency limits.",
 		text(1, weir.MaxLease, func(c *call) *string { return &c.last().id })}
 }
 
