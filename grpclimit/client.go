@@ -88,9 +88,13 @@ func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn 
 		c.learn(target(conn, method), err, nil, nil)
 		return nil, err
 	}
-	context.AfterFunc(ctx, release)
+	stop := context.AfterFunc(ctx, release)
+	end := func() {
+		stop() // otherwise the context of a caller that lives long would keep it
+		release()
+	}
 	learn := func(err error, header, trailer metadata.MD) { c.learn(target(conn, method), err, header, trailer) }
-	return &clientStream{stream, !description.ServerStreams, release, learn, false}, nil
+	return &clientStream{stream, !description.ServerStreams, end, learn, false}, nil
 }
 
 // A clientStream reads the waits that the server requests, and ends the call's units.

@@ -330,3 +330,35 @@ func TestClientPacesItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A watching context counts those who wait for its end.
+type watching struct {
+	context.Context
+	end     chan struct{}
+	waiting int
+}
+
+func (w *watching) Done() <-chan struct{} { return w.end }
+
+func (w *watching) AfterFunc(func()) (stop func() bool) {
+	w.waiting++
+	return func() bool {
+		w.waiting--
+		return true
+	}
+}
+
+// TestStreamIsForgottenAtItsEnd: the context of its caller may live as long as the process.
+func TestStreamIsForgottenAtItsEnd(t *testing.T) {
+	ctx, client := &watching{Context: t.Context(), end: make(chan struct{})}, new(grpclimit.Client)
+	stream, err := client.Stream(ctx, &grpc.StreamDesc{ServerStreams: true}, connection(t), "/a.B/C",
+		func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			return new(received), nil
+		})
+	if err != nil || ctx.waiting != 1 {
+		t.Fatalf("%v, %d wait for the end of the context", err, ctx.waiting)
+	}
+	if err := stream.RecvMsg(nil); err == nil || ctx.waiting != 0 {
+		t.Errorf("%v, %d wait for the end of the context of a stream that has ended", err, ctx.waiting)
+	}
+}
