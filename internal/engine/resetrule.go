@@ -22,6 +22,10 @@ func (e *Engine) ResetRule(ctx context.Context, rule *rules.Rule, cursor string)
 		names = append(names, limit.Name())
 	}
 	if local, ok := e.store.(*memstore.Store); ok {
+		if cursor != "" {
+			return 0, "", &weir.InputError{Field: "cursor", Given: cursor,
+				Allowed: "none: in memory one request resets all keys"}
+		}
 		return local.ResetNames(names...), "", nil
 	}
 	if cursor == "" {

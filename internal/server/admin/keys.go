@@ -139,7 +139,8 @@ func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
 	return after, err
 }
 
-// resetRule resets keys of a rule. It is recorded once, with the first of them.
+// resetRule resets keys of a rule. The ledger has it once, with the first of them; the log has each request, as a
+// client may begin anywhere.
 func (h *handler) resetRule(ctx context.Context, c *call) (any, error) {
 	list := h.Gate.Rules().Rules()
 	at := slices.IndexFunc(list, func(rule *rules.Rule) bool { return rule.Name() == c.name() })
@@ -151,10 +152,11 @@ func (h *handler) resetRule(ctx context.Context, c *call) (any, error) {
 		if err := h.note(ctx, c, "reset all keys", c.name(), ""); err != nil {
 			return nil, err
 		}
-		h.Log.Info("admin: all keys of a rule are being reset", "rule", c.name(), "who", c.who, "why", c.by().Why)
 		h.Mark(telemetry.Mark{Kind: "reset", Rule: c.name(), Text: "all keys reset", Actor: c.who, Reason: c.by().Why})
 	}
 	keys, next, err := h.ResetRule(ctx, list[at], cursor)
+	h.Log.Info("admin: keys of a rule were reset", "rule", c.name(), "keys", keys, "more", next != "", "who", c.who,
+		"why", c.by().Why)
 	return RuleReset{Rule: c.name(), Keys: keys, Next: next}, err
 }
 

@@ -156,7 +156,7 @@ type Key struct {
 // A RuleReset is the result of a reset of some keys of a rule.
 type RuleReset struct {
 	Rule string `json:"rule"`
-	Keys int    `json:"keys" doc:"The number of keys whose counts were deleted."`
+	Keys int    `json:"keys" doc:"How many counts were deleted: one for each limit of a key."`
 	Next string `json:"next,omitzero" doc:"The cursor of the next request; absent after the last key."`
 }
 
