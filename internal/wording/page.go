@@ -1,6 +1,7 @@
 package wording
 
 import (
+	"cmp"
 	"html"
 	"net/http"
 	"strconv"
@@ -18,10 +19,17 @@ type Page struct {
 	RequestID         string
 }
 
+// longestAccept is the longest Accept that is read, in bytes: browsers send some 200, and a refusal must stay cheap.
+const longestAccept = 2048
+
 // PrefersPage reports whether the lines of Accept (RFC 9110, section 12.5.1) prefer HTML to JSON. Equal weights, such
 // as those of */*, are no preference: programs send them.
 func PrefersPage(accept []string) bool {
-	if len(accept) == 0 {
+	bytes := 0
+	for _, line := range accept {
+		bytes += len(line)
+	}
+	if bytes == 0 || bytes > longestAccept {
 		return false
 	}
 	page := weight(accept, "text", "html")
@@ -110,7 +118,8 @@ func Negotiate(h, request http.Header) (page bool) {
 func (p *Page) HTML(accept []string) []byte {
 	language := Language(accept)
 	tag := map[string]string{"en": "en", "zh": "zh-Hans"}[language]
-	title, labels := Title(language, p.Status), pageLabels[language]
+	labels := pageLabels[language]
+	title := cmp.Or(Title(language, p.Status), Title(language, http.StatusTooManyRequests)) // a rule may say 499
 	var b strings.Builder
 	for _, text := range []string{`<!doctype html>
 <html lang="`, tag, `">

@@ -21,6 +21,7 @@ func TestPagesAreForClientsWhoPreferThem(t *testing.T) {
 		`text/html;charset="UTF-8";q=0.7`: true, "text/html;q=0.7;ext=1": true, `text/html;x="a,text/html;y=b"`: false,
 		"text": false, "*": false, "text/htmlx": false, "image/avif,image/webp,*/*;q=0.8": false,
 		"text/html, image/gif, *; q=.2, */*; q=.2": true,
+		"text/html" + strings.Repeat(",", 3000):    false,
 	} {
 		if got := PrefersPage(strings.Split(accept, "\n")); got != want {
 			t.Errorf("%q: %v", accept, got)
@@ -55,5 +56,9 @@ func TestPageEscapesWhatOthersWrote(t *testing.T) {
 	p.Wait = 0
 	if text := string(p.HTML(nil)); strings.Contains(text, "<dt>Wait") {
 		t.Errorf("a wait that is not known is shown:\n%s", text)
+	}
+	p.Status = 499
+	if text := string(p.HTML(nil)); !strings.Contains(text, "<h1>Too Many Requests</h1>") {
+		t.Errorf("a status without a name has no title:\n%s", text)
 	}
 }
