@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -195,7 +196,8 @@ func (f *listenerFlags) uncovered(name string, file *rules.File) (findings []fin
 	for _, route := range file.Routes {
 		hosts = append(hosts, route.Host...)
 	}
-	missed, err := listen.Uncovered(f.certs, f.keys, hosts)
+	slices.Sort(hosts)
+	missed, err := listen.Uncovered(f.certs, f.keys, slices.Compact(hosts))
 	if err != nil {
 		return mistakes(name, err)
 	}
