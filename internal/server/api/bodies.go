@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/server/web"
@@ -118,21 +117,17 @@ func id() field {
 		text(1, weir.MaxLease, func(c *call) *string { return &c.last().id })}
 }
 
-// usualKeep is how long an id is kept that says nothing.
-const usualKeep = 10 * time.Minute
-
 func keep() field {
 	read := func(c *call) error {
 		text, err := c.text(1, maxLimit)
 		if err != nil {
 			return err
 		}
-		spec, err := weir.ParseLimit("fixed_window 1/" + text)
-		window, _ := spec.(weir.FixedWindow)
-		if err != nil || window != (weir.FixedWindow{Limit: 1, Window: window.Window}) {
+		keep, ok := web.ReadKeep(text)
+		if !ok {
 			return c.invalid("", strconv.Quote(text), "a duration from 1s to 24h, such as 10m")
 		}
-		c.last().keep = window.Window
+		c.last().keep = keep
 		return nil
 	}
 	return field{"for", "How long the ID is kept, 1s to 24h; the default is 10m.",
@@ -304,7 +299,7 @@ func (c *call) complete() error {
 	case a.id == "" && a.keep != 0:
 		return c.invalid("id", "missing", "an ID beside for")
 	case a.id != "" && a.keep == 0:
-		a.keep = usualKeep
+		a.keep = web.UsualKeep
 	}
 	switch {
 	case a.dryRun && a.times > 1:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/server/web"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -35,9 +36,6 @@ type question struct {
 	costed  bool  // it has a COST
 }
 
-// usualKeep is how long an id without FOR is kept.
-const usualKeep = 10 * time.Minute
-
 // permission is the set of words that a command takes.
 type permission uint8
 
@@ -50,7 +48,7 @@ const (
 func (q *question) reset() {
 	clear(q.claims)
 	clear(q.given)
-	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1, keep: usualKeep}
+	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1, keep: web.UsualKeep}
 }
 
 // asked is the request for the rules; nil without RULES.
@@ -174,10 +172,8 @@ func (q *question) readID(words [][]byte) error {
 
 func (q *question) readKeep(words [][]byte) error {
 	if len(words) > 1 {
-		spec, err := weir.ParseLimit("fixed_window 1/" + string(words[1]))
-		window, _ := spec.(weir.FixedWindow)
-		if err == nil && window == (weir.FixedWindow{Limit: 1, Window: window.Window}) {
-			q.keep = window.Window
+		if keep, ok := web.ReadKeep(string(words[1])); ok {
+			q.keep = keep
 			return nil
 		}
 	}
