@@ -62,7 +62,7 @@ func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decisio
 		return 1, t.write(s, claims, decisions, now)
 	}
 	for i := range t {
-		if h := &t[i]; h.writes && h.large == nil { // count by itself: describe it without the charge
+		if h := &t[i]; h.writes && h.large == nil { // granted by itself: describe it without the charge
 			decide(&claims[i], stateOf(h.word, h.part, nil), now, &decisions[i])
 		}
 	}

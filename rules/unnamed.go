@@ -64,7 +64,8 @@ func (l *linter) tellings(i int) (list []*telling) {
 				continue
 			}
 			changed, values := maps.Clone(given), given[name]
-			if delete(changed, name); table.kind == sourceHeader {
+			delete(changed, name)
+			if table.kind == sourceHeader {
 				name = canonical(name)
 			}
 			changed[name] = []string{"*"}

@@ -61,7 +61,6 @@ type listenerFlags struct {
 const defaultConnections = 10_000
 
 func (f *listenerFlags) add(flags *pflag.FlagSet, name, addr, what string) {
-	f.name = name
 	flags.StringVar(&f.addr, name, addr, what)
 	f.addPairs(flags, name, "; enables TLS on the "+name+" listener")
 	flags.StringVar(&f.clientCA, name+"-client-ca", "",
