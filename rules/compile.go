@@ -161,7 +161,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.countIf = b.countIf(i, s)
 	if rule.closed = slices.Equal(s.Limit, []string{closed}); rule.closed {
-		rule.limits = []*weir.Limit{b.limit(at(i, "limit"), stateName(s.Name, 0, named), "", closedLimit, 1)}
+		rule.limits = []*weir.Limit{weir.MustLimit(stateName(s.Name, 0, named), nothing)}
 	} else {
 		rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	}
@@ -306,11 +306,16 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 	return list
 }
 
-// closed is the limit of a rule that denies every request. It has nothing to count, but a rule has a limit.
-const (
-	closed      = "none"
-	closedLimit = "fixed_window 1/50000d"
-)
+// closed is the limit of a rule that denies every request.
+const closed = "none"
+
+// A closedLimit is that limit. It has nothing to count, but a rule has a limit, which people read.
+type closedLimit struct{ weir.Spec }
+
+// String implements weir.Spec.
+func (closedLimit) String() string { return closed }
+
+var nothing = closedLimit{weir.FixedWindow{Limit: 1, Window: 50_000 * 24 * time.Hour}}
 
 // stateName is the name of a limit as weir.New gives it; if the rule's name is invalid, which was reported,
 // any name does.

@@ -135,6 +135,9 @@ func TestLimitNoneDeniesEach(t *testing.T) {
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
+	if limits := set.Rules()[0].Limits(); len(limits) != 1 || limits[0].String() != "none" {
+		t.Errorf("the limit is shown as %v", limits)
+	}
 	for _, r := range []*rules.Request{{Path: "/a"}, {Path: "/a", Client: netip.MustParseAddr("192.0.2.1")}} {
 		if got := set.Match(r, nil)[0].Listed(r); got != rules.Denied {
 			t.Errorf("%v: %v", r, got)

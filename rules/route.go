@@ -12,7 +12,8 @@ import (
 type Route struct {
 	Name    string
 	Service *Service
-	MaxBody int64 // bytes of a request's body; 0: no bound
+	Host    []string // as in the file; none: any
+	MaxBody int64    // bytes of a request's body; 0: no bound
 
 	strip int    // segments that are not forwarded
 	add   string // before the forwarded path; "": nothing
@@ -96,7 +97,7 @@ func (b *builder) routes(given []RouteSpec) {
 
 func (b *builder) route(p place, spec *RouteSpec, j int) routed {
 	in := func(field string) place { return at(-1, p.field+"."+field) }
-	route := &Route{Name: spec.Name, Service: b.serviceOf(in("service"), spec.Service)}
+	route := &Route{Name: spec.Name, Service: b.serviceOf(in("service"), spec.Service), Host: spec.Host}
 	if route.MaxBody = b.size(in("max_body"), spec.MaxBody); route.MaxBody == 0 && route.Service != nil {
 		route.MaxBody = route.Service.MaxBody
 	}

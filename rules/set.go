@@ -71,8 +71,8 @@ func (r *Rule) Index() int { return r.index }
 // a route are counted by their paths: see Set.Endpoints.
 func (r *Rule) ByPath() bool { return r.byPath }
 
-// Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. Do not change
-// the slice.
+// Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. That of limit: none has
+// the text "none", and no request is charged to it. Do not change the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
 
 // OnMissing is the treatment of a request for which AppendKey is not ok.

@@ -28,6 +28,8 @@ func always(a, b *weir.Limit) bool {
 	case weir.Concurrency:
 		b, ok := b.Spec().(weir.Concurrency)
 		return ok && a.TTL == b.TTL && a.Limit <= b.Limit
+	case closedLimit:
+		return a == b.Spec()
 	}
 	return false
 }

@@ -100,13 +100,13 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	code, rulesFound := exitClean, 0
 	routesFound := ""
 	for _, name := range names {
-		found, file, set := inspect(ctx, s, name, f.review || f.explainAll || len(f.gateway.certs) > 0)
+		found, file, set := inspect(ctx, s, name, f.review || f.explainAll)
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
 			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
-			findings = append(findings, f.gateway.uncovered(name, file)...)
+			findings = append(findings, f.gateway.uncoveredIn(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			notes, err := result.add(ctx, f, name, file, set)
 			if err != nil {
@@ -186,28 +186,33 @@ func unreadable(file string, set *rules.Set) []finding {
 	return nil
 }
 
-// uncovered names the certificates that weir serve could not use, and the hosts of routes for which the gateway has
+// uncoveredIn names the certificates that weir serve could not use, and the hosts of routes for which the gateway has
 // none.
-func (f *listenerFlags) uncovered(name string, file *rules.File) (findings []finding) {
-	if len(f.certs) == 0 {
-		return nil
-	}
-	var hosts []string
-	for _, route := range file.Routes {
-		hosts = append(hosts, route.Host...)
-	}
-	slices.Sort(hosts)
-	missed, err := listen.Uncovered(f.certs, f.keys, slices.Compact(hosts))
+func (f *listenerFlags) uncoveredIn(file string, set *rules.Set) (findings []finding) {
+	missed, err := f.uncovered(set)
 	if err != nil {
-		return mistakes(name, err)
+		return mistakes(file, err)
 	}
 	for _, host := range missed {
 		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host,
 			strings.Join(f.certs, ", "))
-		findings = append(findings, finding{Severity: "error", File: name, Message: message,
-			text: name + ": " + message})
+		findings = append(findings, finding{Severity: "error", File: file, Message: message,
+			text: file + ": " + message})
 	}
 	return findings
+}
+
+// uncovered are the hosts of routes that no certificate covers; none without TLS.
+func (f *listenerFlags) uncovered(set *rules.Set) ([]string, error) {
+	if len(f.certs) == 0 {
+		return nil, nil
+	}
+	var hosts []string
+	for _, route := range set.Routes() {
+		hosts = append(hosts, route.Host...)
+	}
+	slices.Sort(hosts)
+	return listen.Uncovered(f.certs, f.keys, slices.Compact(hosts))
 }
 
 // disabledOf names the rules of a file that are disabled.

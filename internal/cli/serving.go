@@ -136,6 +136,18 @@ func collectLess() (asUsual func()) {
 // manyRules is the number of rules whose loading leaves tens of megabytes of garbage.
 const manyRules = 1000
 
+// settled completes new rules.
+func (v *server) settled(set *rules.Set) {
+	giveBack(set)
+	if v.flags.gateway.listener == nil {
+		return
+	}
+	hosts, err := v.flags.gateway.uncovered(set)
+	if err == nil && len(hosts) > 0 { // the listener tells of files that it cannot use
+		v.log.Warn("no certificate of the gateway covers these hosts of routes", "hosts", hosts)
+	}
+}
+
 // giveBack returns that garbage to the operating system. A process that allocates little does not collect it for
 // minutes.
 func giveBack(set *rules.Set) {
@@ -168,7 +180,7 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 		}
 		return v.upstreams.Prepare(set)
 	}
-	setup.Settled = giveBack
+	setup.Settled = v.settled
 	if err = v.openOTLP(ctx, setup); err != nil {
 		return err
 	}

@@ -64,8 +64,8 @@ func TestTLSOnEveryListener(t *testing.T) {
 	p.end()
 }
 
-// TestCheckReadsCertificates, by flags and by the environment of the server.
-func TestCheckReadsCertificates(t *testing.T) {
+// TestHostsWithoutCertificates are reported by check, by flags and by the environment of the server, and by serve.
+func TestHostsWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("one", "one-key", "*.example.com")
@@ -87,6 +87,13 @@ func TestCheckReadsCertificates(t *testing.T) {
 	if r := (call{in: in}).run(t, "check", "--gateway-tls-cert", a.File("one"), "-"); r.code != 2 {
 		t.Errorf("a certificate without its key: %+v", r)
 	}
+	file := write(t, t.TempDir(), "weir.yaml", in)
+	p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--gateway-tls-cert", a.File("one"),
+		"--gateway-tls-key", a.File("one-key"))
+	p.logged("covers these hosts of routes\" hosts=[Example.org]")
+	replace(t, file, strings.Replace(in, "Example.org", "example.net", 1))
+	p.logged("covers these hosts of routes\" hosts=[example.net]")
+	p.end()
 }
 
 // TestHealthOfATLSServer: in a container weir health knows only the environment of the server.
