@@ -43,7 +43,8 @@ func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 	return Claim{Key: onceKey(claims, id), Limit: limit, Cost: 1, Once: true}, err
 }
 
-// lastOnce is the limit that was used last: most programs have one.
+// lastOnce is the limit that was used last: most programs have one. It changes no result: equal limits are one. A limit
+// for each call would be kept by a memory store with each id, at several times its size.
 var lastOnce atomic.Pointer[Limit]
 
 // onceLimit is a window of one unit, which begins with the charge: the decision that is granted first.
@@ -61,7 +62,7 @@ func onceLimit(keep time.Duration) (*Limit, error) {
 // onceKey is a hash of the id and of all that it stands with, behind the first key: in a Redis Cluster both lie in one
 // slot, by the same hash tag. A key that is too long for that is left out.
 func onceKey(claims []Claim, id string) string {
-	text := make([]byte, 0, 512)
+	text := append(make([]byte, 0, 512), byte(len(claims))) // or an id could be read as one more claim and a shorter id
 	for i := range claims {
 		c := &claims[i]
 		text = appendSized(append(text, byte(c.Limit.algorithm)), c.Limit.name)

@@ -63,3 +63,18 @@ func TestIDsAreChecked(t *testing.T) {
 		t.Error("an id beside the most claims is one claim too many, and no error")
 	}
 }
+
+// TestIDIsNoClaim: a client that chooses ids cannot write one that stands for another limit, too.
+func TestIDIsNoClaim(t *testing.T) {
+	cheap := weir.Claim{Key: "ann", Limit: weir.MustLimit("cheap", weir.PerDay(9)), Cost: 1}
+	dear := weir.Claim{Key: "all", Limit: weir.MustLimit("dear", weir.PerDay(9)), Cost: 1}
+	written := string([]byte{byte(dear.Limit.Algorithm()), 4}) + "dear\x03all\x02" + "order"
+	one, err := weir.Once([]weir.Claim{cheap}, written, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := weir.Once([]weir.Claim{cheap, dear}, "order", time.Minute)
+	if err != nil || one.Key == both.Key {
+		t.Errorf("one id of two claims is another id of the first: %q, %v", one.Key, err)
+	}
+}

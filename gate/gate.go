@@ -305,9 +305,9 @@ func (g *Gate) fallBack(ctx context.Context, times int64, v *Verdict, failure er
 	var places []int
 	for i, about := range v.about[:v.enforced] {
 		switch {
-		case v.claims[i].Once && len(claims) > 0: // what is decided here is kept here
+		case about.aside && (!v.claims[i].Once || len(claims) == 0):
+		case v.claims[i].Once && about.rule == nil: // what is decided here is kept here
 			claims, places = append(claims, v.claims[i]), append(places, i)
-		case about.aside:
 		case about.onStoreError() == rules.RefuseAll:
 			v.Outcome, v.Reason, v.Rule = Failed, StoreFailed, about.rule
 			return nil

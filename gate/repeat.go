@@ -26,9 +26,9 @@ type guard struct {
 type idState uint8
 
 const (
-	unknown   idState = iota // the request is decided with the id
-	found                    // the id was granted before: its claims are left out
-	exhausted                // it was repeated too often: its claims are charged as those of a new request
+	unknown idState = iota // the request is decided with the id
+	found                  // the id was granted before: its claims are left out
+	settled                // no more is done: it was repeated too often, or the id of the Ask was found, too
 )
 
 // identify adds the claim of an id that stands with the claims from a place on.
@@ -121,27 +121,32 @@ func (g *Gate) complete(
 	if granted >= times || !v.full && len(v.guards) == 0 {
 		return granted, nil
 	}
-	whole := call
-	for granted < times && v.recognise(&whole) {
-		if v.twice >= 0 && whole.has(v.guards[v.twice].once) {
-			return 0, nil
-		}
+	whole, lowered := call, !v.full
+	for granted < times {
 		var err error
-		if call = v.rest(&whole); len(call.claims) == 0 {
-			return times, nil
+		switch {
+		case v.recognise(&whole):
+			if v.twice >= 0 && whole.has(v.guards[v.twice].once) {
+				return 0, nil
+			}
+			if call = v.rest(&whole); len(call.claims) == 0 {
+				return times, nil
+			}
+			lowered = !v.full
+			granted, err = by.Decide(ctx, call.claims, times, call.decisions)
+		case !lowered: // then an id may be found that an equal request has left meanwhile
+			lowered = true
+			full := func(j int) bool { return call.place(j) >= 0 && v.chargesFull(call.place(j)) }
+			granted, err = g.chargeFull(ctx, by, v, call.claims, full, times, granted, call.decisions)
+		default:
+			return granted, nil
 		}
-		if granted, err = by.Decide(ctx, call.claims, times, call.decisions); err != nil {
-			return 0, err
+		if err != nil {
+			return granted, err
 		}
 		call.scatter(v)
 	}
-	if !v.full || granted >= times {
-		return granted, nil
-	}
-	full := func(j int) bool { return call.place(j) >= 0 && v.chargesFull(call.place(j)) }
-	granted, err := g.chargeFull(ctx, by, v, call.claims, full, times, granted, call.decisions)
-	call.scatter(v)
-	return granted, err
+	return granted, nil
 }
 
 // recognise reports whether the last call has found ids, or that one was repeated too often.
@@ -157,7 +162,7 @@ func (v *Verdict) recognise(whole *part) (news bool) {
 				v.twice = i
 			}
 		case u.state == found && u.used:
-			u.state, news = exhausted, true
+			u.state, news = settled, true
 			for j := u.from; j < u.to; j++ {
 				v.about[j].repeated = false
 			}
@@ -174,11 +179,17 @@ func (v *Verdict) refuseTwice() {
 	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, id.RetryAfter), max(d.ResetAfter, id.ResetAfter)
 }
 
-// leaveOut notes that claims are not charged: nobody gives them back. Beside an id of Ask, nothing is.
+// leaveOut notes that claims are not charged: nobody gives them back. Beside an id of Ask, nothing is, and the ids that
+// rules read neither refuse nor count the repetition.
 func (v *Verdict) leaveOut(u *guard) {
 	last := u.once
 	if u.rule == nil {
-		last = v.enforced - 1
+		last, v.twice = v.enforced-1, -1
+		for i := range v.guards {
+			if of := &v.guards[i]; of.once < u.once {
+				of.state = settled
+			}
+		}
 	}
 	for j := u.from; j <= last; j++ {
 		v.about[j].repeated = !v.about[j].ban

@@ -263,6 +263,67 @@ func TestAskedIDs(t *testing.T) {
 	decide(`failed bad_input false 0 weir: id is "257 bytes"; allowed: 1 to 256 bytes`, ask)
 }
 
+// TestAskedIDsBesideIDsOfRules: the id of an ask neither counts nor refuses as a repetition, and stands for no response
+// that gave units back.
+func TestAskedIDsBesideIDsOfRules(t *testing.T) {
+	g := open(t, memstore.New(), `rules:
+  - {name: order, key: [user], limit: sliding_log 9/1h, once: {by: header.Idempotency-Key, for: 10m, repeats: 1},
+     count_if: {status: 200}}
+  - {name: form, key: [user], limit: sliding_log 9/1h, once: {by: header.Idempotency-Key, for: 10m, repeat: refuse}}
+`)
+	ask := gate.Ask{Times: 1, ID: "a", Keep: time.Minute}
+	for i, want := range []string{"passed false [8 8]", "passed true [8 8]", "passed true [8 8]", "passed true [8 8]"} {
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), order("ann", "x"), ask, &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(v.Outcome, " ", v.Found, " ", unspent(t, g, "ann")); got != want {
+			t.Errorf("step %d: %s; want %s", i, got, want)
+		}
+	}
+	for _, test := range []struct {
+		status int
+		found  bool
+	}{{500, false}, {200, false}, {200, true}} { // of the request before
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), order("bob", ""), ask, &v); err != nil || v.Found != test.found {
+			t.Errorf("before a response of %d: repeated %v, %v", test.status, v.Found, err)
+		}
+		if _, err := g.Respond(t.Context(), v.Receipt(), gate.Response{Status: test.status}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// interrupted calls a function before its second decision.
+type interrupted struct {
+	weir.Store
+	calls  int
+	second func()
+}
+
+func (s *interrupted) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+	if s.calls++; s.calls == 2 {
+		s.second()
+	}
+	return s.Store.Decide(ctx, claims, times, d)
+}
+
+// TestEqualRequestTakesWhatIsLeft: of two equal requests that take what is left, the second is a repetition.
+func TestEqualRequestTakesWhatIsLeft(t *testing.T) {
+	store := &interrupted{Store: memstore.New()}
+	g := open(t, store, `rules: [{name: order, key: [user], charge: full, cost: 5, limit: fixed_window 3/1h, `+keepsOrders+`}]`)
+	var first, second gate.Verdict
+	store.second = func() {
+		if err := g.Decide(t.Context(), order("ann", "a"), gate.Once, &first); err != nil || first.Granted != 1 || first.Found {
+			t.Errorf("%v %v", first.Outcome, err)
+		}
+	}
+	if err := g.Decide(t.Context(), order("ann", "a"), gate.Once, &second); err != nil || !second.Found {
+		t.Errorf("%v, repeated %v, %v", second.Outcome, second.Found, err)
+	}
+}
+
 // TestIDsWhileTheStoreIsDown: this process keeps the ids of what it decides.
 func TestIDsWhileTheStoreIsDown(t *testing.T) {
 	store := &failing{Store: memstore.New()}
@@ -276,6 +337,20 @@ func TestIDsWhileTheStoreIsDown(t *testing.T) {
 		err := g.Decide(t.Context(), order("ann", "a"), gate.Once, &v)
 		if err != nil || v.Outcome != gate.Passed || v.Found != step.found {
 			t.Errorf("step %d: %v, repeated %v, %v", i, v.Outcome, v.Found, err)
+		}
+	}
+}
+
+// TestRuleThatIsLeftOutKeepsNoIDs: while the store is down, a rule with allow decides nothing.
+func TestRuleThatIsLeftOutKeepsNoIDs(t *testing.T) {
+	g := open(t, &failing{Store: memstore.New(), err: weir.ErrUnavailable}, `rules:
+  - {name: site, limit: fixed_window 9/1h}
+  - {name: form, key: [user], limit: 9/1h, on_store_error: allow, once: {by: header.Idempotency-Key, for: 1m, repeat: refuse}}
+`)
+	for range 2 {
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), order("ann", "a"), gate.Once, &v); err != nil || v.Outcome != gate.Passed {
+			t.Errorf("%v %v, %v", v.Outcome, v.Reason, err)
 		}
 	}
 }

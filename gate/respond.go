@@ -72,8 +72,9 @@ func (g *Gate) Respond(ctx context.Context, receipt Receipt, response Response) 
 	var back Receipt
 	g.respond(receipt, response.Status)
 	receipt = g.inForce(receipt)
+	frees := receipt.frees(&response)
 	for i := range receipt {
-		if c := &receipt[i]; c.counts(&response) {
+		if c := &receipt[i]; c.counts(&response, frees) {
 			rest = append(rest, *c)
 		} else {
 			back = append(back, *c)
@@ -98,8 +99,9 @@ func (g *Gate) SettleResponse(ctx context.Context, guard Charged, receipt Receip
 		return checkActual(units)
 	}
 	receipt = slices.Clone(receipt)
+	frees := receipt.frees(&response)
 	for i := range receipt {
-		receipt[i].void = !receipt[i].counts(&response)
+		receipt[i].void = !receipt[i].counts(&response, frees)
 	}
 	if err := g.settleOnce(ctx, guard, receipt, units); err != nil {
 		return err
@@ -116,9 +118,20 @@ func (g *Gate) SettleResponse(ctx context.Context, guard Charged, receipt Receip
 	return nil
 }
 
-// counts reports whether the units stay charged after a response.
-func (c *Charged) counts(response *Response) bool {
-	return c.Rule == nil || !c.Rule.HasCountIf() || response.counts(c.Rule)
+// counts reports whether the units stay charged after a response. The id of an Ask does unless it is freed.
+func (c *Charged) counts(response *Response, frees bool) bool {
+	if c.Rule == nil {
+		return !frees || !c.Claim.Once
+	}
+	return !c.Rule.HasCountIf() || response.counts(c.Rule)
+}
+
+// frees reports whether a response gives units of an enforced rule back: then the request may be sent again, and is
+// charged.
+func (r Receipt) frees(response *Response) bool {
+	return slices.ContainsFunc(r, func(c Charged) bool {
+		return !c.counts(response, false) && !strings.HasPrefix(c.Claim.Key, shadowed)
+	})
 }
 
 // eachRule calls each with the first charge of each rule with count_if. The charges of a rule are adjacent.

@@ -124,7 +124,11 @@ func (m *Metrics) observe(v *gate.Verdict) (noise uint64) {
 	if errors.Is(v.Err, gate.ErrTooManyClaims) {
 		m.crowded.Inc()
 	}
-	m.verdicts[v.Reason][v.Outcome].Add(1)
+	reason := v.Reason
+	if v.Found {
+		reason = gate.Repeated
+	}
+	m.verdicts[reason][v.Outcome].Add(1)
 	m.census.Load().count(v)
 	return noise
 }
@@ -142,7 +146,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.BadInput:      {gate.Failed},
 	gate.Canceled:      {gate.Failed},
 	gate.OtherRefused:  {gate.Refused},
-	gate.Repeated:      {gate.Refused},
+	gate.Repeated:      {gate.Passed, gate.Refused},
 }
 
 func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {

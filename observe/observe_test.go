@@ -93,6 +93,10 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for range 2 {
 		decide(t, g, nil, gate.Ask{Times: 1, Claims: own})
 	}
+	own = []weir.Claim{{Key: "other", Limit: own[0].Limit, Cost: 1}}
+	for range 2 {
+		decide(t, g, nil, gate.Ask{Times: 1, Claims: own, ID: "order", Keep: time.Minute})
+	}
 	decide(t, g, nil, gate.Once)
 	decide(t, g, from("192.0.2.9", "/"), gate.Ask{Times: -1})
 	says(t, m,
@@ -106,15 +110,16 @@ func TestVerdictsAreCounted(t *testing.T) {
 		`weir_decisions_total{outcome="denied",rule="admin"} 1`,
 		`weir_decisions_total{outcome="shadow_passed",rule="tried"} 1`,
 		`weir_decisions_total{outcome="shadow_refused",rule="tried"} 1`,
-		`weir_decisions_total{outcome="passed",rule="(claims)"} 1`,
+		`weir_decisions_total{outcome="passed",rule="(claims)"} 3`,
 		`weir_decisions_total{outcome="refused",rule="(claims)"} 1`,
-		`weir_verdicts_total{outcome="passed",reason="within_limits"} 3`,
+		`weir_verdicts_total{outcome="passed",reason="within_limits"} 4`,
+		`weir_verdicts_total{outcome="passed",reason="repeated"} 1`,
 		`weir_verdicts_total{outcome="passed",reason="no_rule"} 1`,
 		`weir_verdicts_total{outcome="refused",reason="limit_exceeded"} 2`,
 		`weir_verdicts_total{outcome="denied",reason="missing_key"} 1`,
 		`weir_verdicts_total{outcome="failed",reason="bad_input"} 1`,
 		`weir_looks_total 1`,
-		`weir_decision_duration_seconds_count 9`,
+		`weir_decision_duration_seconds_count 11`,
 		`weir_rules 5`,
 		`weir_config_last_load_successful 1`,
 		`weir_config_loaded_timestamp_seconds 1.7900000005e+09`,
