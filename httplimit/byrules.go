@@ -62,10 +62,10 @@ type byRules struct {
 	policies atomic.Pointer[policies]
 }
 
-// policies are the values of RateLimit-Policy for the first limit of each rule of a set.
+// policies are the values of RateLimit-Policy for the first limit of each rule of a set, once they are asked for.
 type policies struct {
 	set *rules.Set
-	of  [][]string
+	of  []atomic.Pointer[[]string]
 }
 
 // policy is the value for the first limit of a rule in force, without spare capacity; nil for other limits.
@@ -73,16 +73,19 @@ func (d *byRules) policy(rule *rules.Rule, limit *weir.Limit) []string {
 	set, known := d.gate.Rules(), d.policies.Load()
 	all := set.Rules()
 	if known == nil || known.set != set {
-		known = &policies{set, make([][]string, len(all))}
-		for i, rule := range all {
-			known.of[i] = []string{ratefields.Policy(rule.Limits()[:1])}
-		}
+		known = &policies{set, make([]atomic.Pointer[[]string], len(all))}
 		d.policies.Store(known)
 	}
-	if i := rule.Index(); i < len(all) && all[i] == rule && rule.Limits()[0] == limit {
-		return known.of[i]
+	i := rule.Index()
+	if i >= len(all) || all[i] != rule || rule.Limits()[0] != limit {
+		return nil
 	}
-	return nil
+	value := known.of[i].Load()
+	if value == nil {
+		value = &[]string{ratefields.Policy(rule.Limits()[:1])}
+		known.of[i].Store(value)
+	}
+	return *value
 }
 
 func (d *byRules) decide(c *call) {
