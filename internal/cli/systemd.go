@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,7 +22,7 @@ func (s *System) take(name string) string {
 type notifier struct {
 	socket   string
 	watchdog time.Duration // systemd restarts a process that says nothing for that long; 0: it does not
-	ready    bool          // systemd knows
+	ready    atomic.Bool   // systemd knows
 	log      *slog.Logger
 }
 
@@ -57,9 +58,9 @@ const startMore = 30 * time.Second
 func (n *notifier) tell(ready, stuck func() bool) {
 	var lines []string
 	switch {
-	case n.ready:
+	case n.ready.Load():
 	case ready():
-		n.ready = true
+		n.ready.Store(true)
 		lines = append(lines, "READY=1", "STATUS=ready")
 	default:
 		lines = append(lines, "STATUS=starting: /readyz says what is missing",
@@ -92,17 +93,23 @@ func (n *notifier) run(ctx context.Context, ready, stuck func() bool) {
 	}
 }
 
-// reloading is the start of a reload. Units of type notify-reload wait for ready, and need the time.
+// reloading is the start of a reload. Units of type notify-reload wait for ready, and need the time. A reload that comes
+// before the server is ready is a part of its start.
 func (n *notifier) reloading() {
+	if !n.ready.Load() {
+		return
+	}
 	n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
 }
 
 func (n *notifier) reloaded(err error) {
+	status := "STATUS=ready"
 	if err != nil {
-		n.send("READY=1", "STATUS=ready; the last reload failed: see the log")
-		return
+		status = "STATUS=ready; the last reload failed: see the log"
 	}
-	n.send("READY=1", "STATUS=ready")
+	if n.ready.Load() {
+		n.send("READY=1", status)
+	}
 }
 
 // firstPassed is the descriptor of the first socket that systemd passes: sd_listen_fds(3).

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestStuckServerIsNotAlive: the watchdog restarts a server exactly when /livez would have it restarted.
+// TestStuckServerIsNotAlive: the watchdog restarts a server exactly when /livez would have it restarted. A reload before
+// the server is ready does not end its start.
 func TestStuckServerIsNotAlive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -19,16 +20,19 @@ func TestStuckServerIsNotAlive(t *testing.T) {
 	n := &notifier{socket: path, watchdog: time.Minute, log: slog.New(slog.DiscardHandler)}
 	const starting = "STATUS=starting: /readyz says what is missing\nEXTEND_TIMEOUT_USEC=30000000"
 	for _, c := range []struct {
-		ready, stuck bool
-		want         string
+		ready, stuck, reload bool
+		want                 string
 	}{
-		{false, false, starting + "\nWATCHDOG=1"},
-		{false, true, starting},
-		{true, false, "READY=1\nSTATUS=ready\nWATCHDOG=1"},
-		{true, true, ""},
-		{true, false, "WATCHDOG=1"},
-		{false, false, "WATCHDOG=1"},
+		{false, false, false, starting + "\nWATCHDOG=1"},
+		{false, true, true, starting},
+		{true, false, false, "READY=1\nSTATUS=ready\nWATCHDOG=1"},
+		{true, true, true, "READY=1\nSTATUS=ready"},
+		{true, false, false, "WATCHDOG=1"},
+		{false, false, false, "WATCHDOG=1"},
 	} {
+		if c.reload {
+			n.reloaded(nil)
+		}
 		n.tell(func() bool { return c.ready }, func() bool { return c.stuck })
 		n.send("END=1")
 		got := ""
