@@ -93,8 +93,8 @@ func (n *notifier) run(ctx context.Context, ready, stuck func() bool) {
 	}
 }
 
-// reloading is the start of a reload. Units of type notify-reload wait for ready, and need the time. A reload before the
-// server is ready is a part of its start.
+// reloading is the start of a reload. Units of type notify-reload wait for ready, and need the time.
+// A reload before the server is ready is a part of its start.
 func (n *notifier) reloading() {
 	if !n.ready.Load() {
 		return
