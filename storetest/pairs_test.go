@@ -75,6 +75,7 @@ type pair struct {
 	moves  []time.Duration
 	most   int64 // times of a request
 	costs  []int64
+	ids    []string // of requests
 	full   bool
 	edited string // the first limit of the rule after an edit
 	model  *slowGate
@@ -122,6 +123,10 @@ var features = []struct {
 	{"edits", func(p *pair) { p.steps = append(p.steps, "edit", "edit") }},
 	{"twins", func(p *pair) { p.steps = append(p.steps, "together", "together", "together") }},
 	{"reset", func(p *pair) { p.steps = append(p.steps, "reset") }},
+	{"once", func(p *pair) {
+		p.one.Once = rules.Once{By: "header.Id", For: "12s", Repeats: 1}
+		p.ids = []string{"", "a", "a", "b"}
+	}},
 }
 
 func limited(limit, edited string) func(*pair) {
@@ -144,6 +149,9 @@ func newPair(i, j int) *pair {
 	}
 	if len(p.one.Limit) == 0 {
 		p.one.Limit = []string{"sliding_log 4/10s"}
+	}
+	if p.full { // it keeps no ids
+		p.one.Once, p.ids = rules.Once{}, nil
 	}
 	if p.one.CountIf.Status != nil && p.one.Ban.After != "" {
 		p.one.Ban.After = "3 counted within 20s"
@@ -229,7 +237,17 @@ func (p *pair) move(d *rand.Rand) {
 	p.clock.set(now)
 }
 
-func (p *pair) request(name string) *rules.Request { return &rules.Request{User: p.name + "-" + name} }
+func (p *pair) request(name, id string) *rules.Request {
+	return &rules.Request{User: p.name + "-" + name, Attributes: withID{id: id}}
+}
+
+// withID are the attributes of a request that has a header alone.
+type withID struct {
+	rules.Attributes
+	id string
+}
+
+func (a withID) Header(string) string { return a.id }
 
 // ask decides one request, or several together.
 func (p *pair) ask(g *gate.Gate, d *rand.Rand, step string, i int) (got, want string, err error) {
@@ -250,8 +268,12 @@ func (p *pair) ask(g *gate.Gate, d *rand.Rand, step string, i int) (got, want st
 	questions := make([]gate.Question, len(names))
 	requests := make([]*slowRequest, len(names))
 	for k, name := range names {
-		questions[k] = gate.Question{Request: p.request(name), Ask: ask, Verdict: new(gate.Verdict)}
-		requests[k] = &slowRequest{request: p.request(name), ask: &questions[k].Ask}
+		id := ""
+		if len(p.ids) > 0 {
+			id = p.ids[d.IntN(len(p.ids))]
+		}
+		questions[k] = gate.Question{Request: p.request(name, id), Ask: ask, Verdict: new(gate.Verdict)}
+		requests[k] = &slowRequest{request: p.request(name, id), ask: &questions[k].Ask, alone: len(names) == 1}
 	}
 	if len(names) == 1 {
 		err = g.Decide(context.Background(), questions[0].Request, ask, questions[0].Verdict)
@@ -327,9 +349,9 @@ func (p *pair) settle(g *gate.Gate, d *rand.Rand, step string) (got, want string
 
 func (p *pair) reset(g *gate.Gate) error {
 	var v gate.Verdict
-	if err := g.Decide(context.Background(), p.request("ann"), gate.Ask{}, &v); err != nil {
+	if err := g.Decide(context.Background(), p.request("ann", ""), gate.Ask{}, &v); err != nil {
 		return err
 	}
-	p.model.reset(p.request("ann"))
+	p.model.reset(p.request("ann", ""))
 	return g.Reset(context.Background(), &v)
 }

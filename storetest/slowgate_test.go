@@ -36,12 +36,14 @@ type slowCheck struct {
 	granted   int64
 	decision  weir.Decision
 	shown     bool
+	repeated  bool // it was left out: its id was found
 }
 
 // A slowRequest is a request and its verdict.
 type slowRequest struct {
 	request *rules.Request
 	ask     *gate.Ask
+	alone   bool        // it is no request of several
 	checks  []slowCheck // of enforced rules, then of candidates and shadow rules
 	outcome gate.Outcome
 	granted int64
@@ -66,7 +68,7 @@ func (r *slowRequest) text() string {
 // charges are what is to be settled.
 func (r *slowRequest) charges() (list []charge) {
 	for _, c := range r.checks {
-		if !c.shown || c.granted == 0 || c.ban || c.claim.Lease == "" && isConcurrency(c.claim.Limit) {
+		if !c.shown || c.granted == 0 || c.ban || c.repeated || c.claim.Lease == "" && isConcurrency(c.claim.Limit) {
 			continue
 		}
 		c.claim.Cost *= c.granted
@@ -90,6 +92,14 @@ func (g *slowGate) claimsOf(rule *rules.Rule, r *slowRequest, prefix string) (li
 	}
 	for _, limit := range rule.LimitsFor(r.request, key) {
 		list = append(list, g.check(rule, prefix+string(key), limit, cost, r))
+	}
+	if ids := rule.IDs(); ids != nil && r.alone && r.ask.Times == 1 && ids.Of(r.request) != "" {
+		claims := make([]weir.Claim, len(list))
+		for i := range list {
+			claims[i] = list[i].claim
+		}
+		once, _ := weir.Once(claims, ids.Of(r.request), ids.Keep)
+		list = append(list, slowCheck{rule: rule, claim: once})
 	}
 	if bans := rule.Bans(); bans != nil && prefix == "" {
 		list = append(list, g.check(rule, string(key), bans.Hold, 0, r))
@@ -126,7 +136,7 @@ func (g *slowGate) decide(requests []*slowRequest) {
 			all = append(all, &r.checks[i])
 		}
 	}
-	granted, ok := g.take(all, requests[0].ask.Times)
+	granted, ok := g.takeOnce(all, requests[0].ask.Times)
 	if !ok {
 		for _, r := range requests {
 			r.outcome = gate.Failed
@@ -220,6 +230,34 @@ func (g *slowGate) take(checks []*slowCheck, times int64) (granted int64, ok boo
 	return granted, true
 }
 
+// takeOnce is take, but if an id is found it leaves out what the id stands with, as often as the rule says.
+func (g *slowGate) takeOnce(checks []*slowCheck, times int64) (granted int64, ok bool) {
+	granted, ok = g.take(checks, times)
+	i := slices.IndexFunc(checks, func(c *slowCheck) bool { return c.claim.Once })
+	if granted > 0 || !ok || i < 0 || checks[i].decision.RetryAfter == 0 {
+		return granted, ok
+	}
+	once := checks[i]
+	count := &slowCheck{rule: once.rule, claim: weir.Claim{Key: once.claim.Key, Limit: once.rule.IDs().Repeats, Cost: 1}}
+	count.ban = true // it is charged in full
+	rest := []*slowCheck{count}
+	for _, c := range checks {
+		if c.repeated = c.rule == once.rule && !c.ban; !c.repeated {
+			rest = append(rest, c)
+		}
+	}
+	if granted, ok = g.take(rest, 1); granted == 0 && count.decision.RetryAfter != 0 {
+		for _, c := range checks {
+			c.repeated = c == once
+		}
+		granted, ok = g.take(slices.DeleteFunc(slices.Clone(checks), func(c *slowCheck) bool { return c == once }), 1)
+	}
+	for _, c := range checks {
+		c.granted = granted
+	}
+	return granted, ok
+}
+
 // now describes a claim.
 func (g *slowGate) now(claim *weir.Claim) weir.Decision {
 	var d [1]weir.Decision
@@ -230,7 +268,7 @@ func (g *slowGate) now(claim *weir.Claim) weir.Decision {
 // follow decides the candidates and shadow rules of a request, each by itself.
 func (g *slowGate) follow(r *slowRequest) {
 	for i, c := range r.checks {
-		first := !c.ban && c.rule.Candidate() != nil && c.claim.Limit == c.rule.Limits()[0]
+		first := !c.ban && !c.repeated && c.rule.Candidate() != nil && c.claim.Limit == c.rule.Limits()[0]
 		if !first {
 			continue
 		}
@@ -256,7 +294,7 @@ func (g *slowGate) alone(r *slowRequest, checks []slowCheck, times int64) {
 	for i := range checks {
 		all[i] = &checks[i]
 	}
-	if _, ok := g.take(all, times); ok {
+	if _, ok := g.takeOnce(all, times); ok {
 		r.checks = append(r.checks, checks...)
 	}
 }
@@ -267,7 +305,7 @@ func (r *slowRequest) comparable(i int) int64 {
 		return r.granted
 	}
 	for _, c := range r.checks {
-		if own := c.rule == r.checks[i].rule && !c.ban; !own && !c.candidate && c.decision.RetryAfter != 0 {
+		if own := c.rule == r.checks[i].rule && !c.ban; !own && !c.candidate && !c.repeated && c.decision.RetryAfter != 0 {
 			return r.granted
 		}
 	}
@@ -290,7 +328,7 @@ func (g *slowGate) countRefusals(r *slowRequest, seen map[string]bool) {
 // refuses reports whether a limit of an enforced rule refuses.
 func (r *slowRequest) refuses(rule *rules.Rule) bool {
 	return slices.ContainsFunc(r.checks, func(c slowCheck) bool {
-		return c.rule == rule && !c.ban && !c.candidate && c.decision.RetryAfter != 0
+		return c.rule == rule && !c.ban && !c.candidate && !c.repeated && !c.claim.Once && c.decision.RetryAfter != 0
 	})
 }
 
@@ -359,6 +397,9 @@ func (g *slowGate) settle(charges []charge, units int64) {
 	for _, c := range charges {
 		claim := g.inForce(c)
 		missing := units - claim.Cost
+		if claim.Once {
+			missing = min(missing, 0)
+		}
 		claim.Settle = claim.Cost > 0
 		claim.Cost = max(missing, -missing)
 		switch {
