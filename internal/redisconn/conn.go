@@ -14,13 +14,13 @@ import (
 // A Conn runs scripts in Redis. It is safe for concurrent use.
 //
 // A Conn never sends a call twice that may have been executed: it repeats only after answers that say that nothing
-// ran (NOSCRIPT, MOVED, ASK). It bounds each call by the context, which always has a deadline.
+// ran (NOSCRIPT, MOVED, ASK, an unknown slot). It bounds each call by the context, which always has a deadline.
 type Conn interface {
 	// Run executes a script on the node that holds keys (all in one slot) by EVALSHA, and after NOSCRIPT loads it on
-	// that node (SCRIPT LOAD) and repeats this call alone. It appends the elements of the script's array reply to
-	// reply. It keeps neither slice after it returned, but may still send the strings. An error that Redis itself
-	// answered is a *ServerError; any other failure, also a reply that is no array of integers and strings, wraps
-	// weir.ErrUnavailable.
+	// that node (SCRIPT LOAD) and repeats this call alone; if it was redirected to another, by EVAL. It appends the
+	// elements of the script's array reply to reply. It keeps neither slice after it returned, but may still send the
+	// strings. An error that Redis itself answered is a *ServerError; any other failure, also a reply that is no array
+	// of integers and strings, wraps weir.ErrUnavailable.
 	Run(ctx context.Context, script *Script, keys, args []string, reply []Value) ([]Value, error)
 
 	// Delete removes keys, which may lie in different slots.

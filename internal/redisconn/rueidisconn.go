@@ -19,12 +19,8 @@ import (
 
 var errShut = errors.New("the server does not keep up: it has left many calls unanswered")
 
-// reloads is how often a call loads its script: once, again if its slot is moving, and more
-// often only where another client flushes the scripts all the time.
-const reloads = 4
-
-// detours is how often a call whose node cannot be reached is sent to another node of the
-// Cluster, which is picked at random and may be the dead one.
+// detours is how often a call whose node cannot be reached, or does not know who serves the slot, is sent to another
+// node of the Cluster, which is picked at random and may be the same one.
 const detours = 3
 
 // rueidisConn is the Conn that Open makes. One connection for each node carries all calls, pipelined.
@@ -44,11 +40,14 @@ func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []stri
 	if err := ctx.Err(); err != nil {
 		return reply, unavailable(ctx, NotExecuted, err)
 	}
-	elements, err := c.call(ctx, script, keys, args)
-	for again := 0; again < reloads && isNoScript(err); again++ {
-		if err = c.load(ctx, script, keys, again > 0); err == nil {
-			elements, err = c.call(ctx, script, keys, args)
+	elements, err := c.call(ctx, evalSHA, script, keys, args)
+	if isNoScript(err) {
+		if err = c.load(ctx, script, keys); err == nil {
+			elements, err = c.call(ctx, evalSHA, script, keys, args)
 		}
+	}
+	if isNoScript(err) { // the call was redirected, the load was not: a node redirects only what has keys
+		elements, err = c.call(ctx, eval, script, keys, args)
 	}
 	if err != nil {
 		return reply, c.explain(ctx, err)
@@ -56,7 +55,22 @@ func (c *rueidisConn) Run(ctx context.Context, script *Script, keys, args []stri
 	return appendValues(reply, elements)
 }
 
-func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []string) ([]rueidis.RedisMessage, error) {
+// A command is one that runs a script.
+type command func(client rueidis.Client, script *Script, keys, args []string) rueidis.Completed
+
+func evalSHA(client rueidis.Client, script *Script, keys, args []string) rueidis.Completed {
+	return client.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// eval carries the script to the node that executes it, whatever redirects it. SCRIPT LOAD goes before: a script that
+// was EVALed first may be evicted.
+func eval(client rueidis.Client, script *Script, keys, args []string) rueidis.Completed {
+	return client.B().Eval().Script(script.Text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func (c *rueidisConn) call(
+	ctx context.Context, build command, script *Script, keys, args []string,
+) ([]rueidis.RedisMessage, error) {
 	library := c.live.Load()
 	if library == nil {
 		return nil, errReplaced
@@ -64,9 +78,8 @@ func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []str
 	if !c.valve.enter() {
 		return nil, errShut
 	}
-	command := library.B().Evalsha().Sha1(script.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-	result := c.do(ctx, library, command)
-	for again := 0; again < detours && c.cluster && isUnreachable(result.NonRedisError()) && ctx.Err() == nil; again++ {
+	result := c.do(ctx, library, build(library, script, keys, args))
+	for again := 0; again < detours && c.cluster && isLost(result) && ctx.Err() == nil; again++ {
 		result = c.do(ctx, library, anywhere(library, script, keys, args))
 	}
 	if err := result.NonRedisError(); err == nil {
@@ -75,6 +88,13 @@ func (c *rueidisConn) call(ctx context.Context, script *Script, keys, args []str
 		c.valve.gaveUp()
 	}
 	return result.ToArray()
+}
+
+// isLost reports whether a call was not executed and another node may know where to: a node that hears that a master
+// has become a replica before it hears of the new master answers that nobody serves the slots.
+func isLost(result rueidis.RedisResult) bool {
+	answer, ok := rueidis.IsRedisErr(result.Error())
+	return ok && answer.Error() == "CLUSTERDOWN Hash slot not served" || isUnreachable(result.NonRedisError())
 }
 
 // anywhere is a call for any node of a Cluster: a node that does not hold the keys redirects to
@@ -108,9 +128,8 @@ func appendValues(reply []Value, elements []rueidis.RedisMessage) ([]Value, erro
 	return reply, nil
 }
 
-// load loads a script on the node that holds keys. That is not the node of the call if
-// its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all nodes.
-func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, everywhere bool) error {
+// load loads a script on the node that holds keys, as far as rueidis knows.
+func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string) error {
 	what, key := loading{sha: script.SHA, slot: -1}, ""
 	if len(keys) > 0 {
 		key = keys[0] // the slice is the caller's again when it gives up; loading goes on
@@ -119,38 +138,16 @@ func (c *rueidisConn) load(ctx context.Context, script *Script, keys []string, e
 	if library == nil {
 		return errReplaced
 	}
-	load := func(ctx context.Context) error { return c.loadAt(ctx, library, script, key) }
-	switch {
-	case c.cluster && everywhere:
-		load = func(ctx context.Context) error { return c.loadEverywhere(ctx, library, script) }
-	case c.cluster && key != "":
+	if c.cluster && key != "" {
 		what.slot = int(redisslot.Of(key))
 	}
-	return c.loads.do(ctx, c.timeout, what, load)
-}
-
-func (c *rueidisConn) loadAt(ctx context.Context, library *library, script *Script, key string) error {
-	command := library.B().ScriptLoad().Script(script.Text).Build()
-	if key != "" {
-		command = command.SetSlot(key)
-	}
-	return c.do(ctx, library, command).Error()
-}
-
-// loadEverywhere fails only if no node took the script: replicas may be gone.
-func (c *rueidisConn) loadEverywhere(ctx context.Context, whole *library, script *Script) error {
-	nodes := whole.Nodes()
-	results := make(chan error, len(nodes))
-	for _, node := range nodes {
-		go func() { results <- c.loadAt(ctx, &library{node}, script, "") }()
-	}
-	err := rueidis.ErrNoAddr
-	for range nodes {
-		if one := <-results; one == nil || err != nil {
-			err = one
+	return c.loads.do(ctx, c.timeout, what, func(ctx context.Context) error {
+		command := library.B().ScriptLoad().Script(script.Text).Build()
+		if key != "" {
+			command = command.SetSlot(key)
 		}
-	}
-	return err
+		return c.do(ctx, library, command).Error()
+	})
 }
 
 func (c *rueidisConn) Delete(ctx context.Context, keys []string) error {
@@ -223,7 +220,7 @@ type loads struct {
 
 type loading struct {
 	sha  string
-	slot int // -1: the only node, or all
+	slot int // -1: the only node, or any
 }
 
 type loaded struct {

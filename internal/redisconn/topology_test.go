@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/respguard"
@@ -21,6 +23,7 @@ func TestClusterConn(t *testing.T) {
 	c := open(t, cluster.URL(), Config{})
 	for name, test := range map[string]func(*testing.T, *redistest.Cluster, *rueidisConn){
 		"all slots": testAllSlots, "moved": testMoved, "moving": testMoving, "flush": testClusterFlush,
+		"unlisted": testUnlisted, "unbound": testUnbound,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cluster, c) })
 	}
@@ -64,6 +67,64 @@ func testMoved(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	if got := mustRun(t, c, "moved"); got != 2 {
 		t.Errorf("after a move the charge counts %d, want 2", got)
 	}
+}
+
+// unlisting is a client that does not list a node, as rueidis leaves out a node of its URL that was no part of the
+// Cluster, or a replica that was not in sync, when it last looked.
+type unlisting struct {
+	rueidis.Client
+	addr string
+}
+
+func (u unlisting) Nodes() map[string]rueidis.Client {
+	nodes := u.Client.Nodes()
+	delete(nodes, u.addr)
+	return nodes
+}
+
+// testUnlisted has a slot move to such a node, which does not know the script.
+func testUnlisted(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	mustRun(t, c, "unlisted")
+	to := otherOwner(cluster, "unlisted")
+	whole := c.live.Load()
+	c.live.Store(&library{unlisting{whole.Client, to.Addr()}})
+	defer c.live.Store(whole)
+	cluster.MoveSlot(int(redisslot.Of("unlisted")), to)
+	to.Do("SCRIPT", "FLUSH")
+	if got := mustRun(t, c, "unlisted"); got != 2 {
+		t.Errorf("after a move the charge counts %d, want 2", got)
+	}
+}
+
+// testUnbound has the old owner of a slot forget the new one: it answers "Hash slot not served", as a node does that
+// has not heard yet who took over. Other nodes know.
+func testUnbound(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
+	mustRun(t, c, "unbound")
+	slot := int(redisslot.Of("unbound"))
+	from := cluster.Owner(slot)
+	defer cluster.Settle(3) // it hears of the new owner, and is not down any more
+	cluster.MoveSlot(slot, otherOwner(cluster, "unbound"))
+	from.Do("CLUSTER", "DELSLOTS", strconv.Itoa(slot))
+	if got := detoured(t, c, "unbound"); got != 2 {
+		t.Errorf("after a move the charge counts %d, want 2", got)
+	}
+}
+
+// detoured runs charge, whose detours may all happen to lead to the node that they should avoid.
+func detoured(t *testing.T, c *rueidisConn, key string) int64 {
+	var got []Value
+	strayed := 0
+	redistest.Await(t, "another node to say who holds the slot", func() bool {
+		var err error
+		got, err = run(t, c, key)
+		if err != nil && !strings.Contains(err.Error(), ErrPerhapsExecuted.Error()) {
+			if strayed++; strayed > 10 {
+				t.Fatal(err)
+			}
+		}
+		return err == nil
+	})
+	return got[0].Int
 }
 
 // testMoving asks in the middle of a move, for a key that has moved (ASK) to a node that
@@ -132,20 +193,8 @@ func testDetour(t *testing.T, cluster *redistest.Cluster, c *rueidisConn) {
 	c.dialer.attempts[old.Addr()] = refused
 	c.dialer.mu.Unlock()
 	old.Do("CLIENT", "KILL", "TYPE", "normal")
-	var got []Value
-	strayed := 0 // each of the three detours of a call may happen to lead to the old node
-	redistest.Await(t, "another node to say who holds the slot", func() bool {
-		var err error
-		got, err = run(t, c, "detour")
-		if err != nil && !strings.Contains(err.Error(), ErrPerhapsExecuted.Error()) {
-			if strayed++; strayed > 10 {
-				t.Fatal(err)
-			}
-		}
-		return err == nil
-	})
-	if got[0].Int < 2 {
-		t.Errorf("the second charge, or a later, counts %d", got[0].Int)
+	if got := detoured(t, c, "detour"); got < 2 {
+		t.Errorf("the second charge, or a later, counts %d", got)
 	}
 }
 

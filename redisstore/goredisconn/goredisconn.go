@@ -98,10 +98,6 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// reloads is how often a call loads its script: once, again if its slot is moving, and more
-// often only where another client flushes the scripts all the time.
-const reloads = 4
-
 // Run implements redisstore.Conn.
 func (c *conn) Run(
 	ctx context.Context, script *redisconn.Script, keys, args []string, reply []redisconn.Value,
@@ -111,11 +107,14 @@ func (c *conn) Run(
 			err = fmt.Errorf("%w (%s): go-redis failed: %v", weir.ErrUnavailable, redisconn.ErrPerhapsExecuted, failure)
 		}
 	}()
-	elements, err := c.call(ctx, script, keys, args)
-	for again := 0; again < reloads && isNoScript(err); again++ {
-		if err = c.load(ctx, script, keys, again > 0); err == nil {
-			elements, err = c.call(ctx, script, keys, args)
+	elements, err := c.call(ctx, "evalsha", script.SHA, keys, args)
+	if isNoScript(err) {
+		if err = c.load(ctx, script, keys); err == nil {
+			elements, err = c.call(ctx, "evalsha", script.SHA, keys, args)
 		}
+	}
+	if isNoScript(err) { // the call was redirected, the load was not: EVAL carries the script
+		elements, err = c.call(ctx, "eval", script.Text, keys, args)
 	}
 	if err != nil {
 		return reply, explain(ctx, err)
@@ -123,9 +122,9 @@ func (c *conn) Run(
 	return appendValues(reply, elements)
 }
 
-func (c *conn) call(ctx context.Context, script *redisconn.Script, keys, args []string) ([]any, error) {
+func (c *conn) call(ctx context.Context, name, script string, keys, args []string) ([]any, error) {
 	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, "evalsha", script.SHA, len(keys))
+	words = append(words, name, script, len(keys))
 	for _, key := range keys {
 		words = append(words, key)
 	}
@@ -165,21 +164,16 @@ func isNoScript(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// load loads a script on the node that holds keys. That is not the node of the call if
-// its slot is moving (ASK comes before NOSCRIPT): everywhere loads it on all masters.
-func (c *conn) load(ctx context.Context, script *redisconn.Script, keys []string, everywhere bool) error {
-	on := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, script.Text).Err() }
-	switch {
-	case c.cluster == nil:
+// load loads a script on the node that holds keys, as far as go-redis knows.
+func (c *conn) load(ctx context.Context, script *redisconn.Script, keys []string) error {
+	if c.cluster == nil || len(keys) == 0 {
 		return c.client.ScriptLoad(ctx, script.Text).Err()
-	case everywhere || len(keys) == 0:
-		return c.cluster.ForEachMaster(ctx, on)
 	}
 	node, err := c.cluster.MasterForKey(ctx, keys[0])
 	if err != nil {
 		return err
 	}
-	return on(ctx, node)
+	return node.ScriptLoad(ctx, script.Text).Err()
 }
 
 // Delete implements redisstore.Conn. To delete twice does no harm.
