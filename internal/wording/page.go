@@ -19,17 +19,23 @@ type Page struct {
 	RequestID         string
 }
 
-// longestAccept is the longest Accept that is read, in bytes: browsers send some 200, and a refusal must stay cheap.
+// longestAccept is the longest Accept or Accept-Language that is read, in bytes: browsers send some 200, and a refusal
+// must stay cheap.
 const longestAccept = 2048
+
+// readable reports whether the lines of a field are short enough to be read.
+func readable(lines []string) bool {
+	bytes := 0
+	for _, line := range lines {
+		bytes += len(line)
+	}
+	return bytes <= longestAccept
+}
 
 // PrefersPage reports whether the lines of Accept (RFC 9110, section 12.5.1) prefer HTML to JSON. Equal weights, such
 // as those of */*, are no preference: programs send them.
 func PrefersPage(accept []string) bool {
-	bytes := 0
-	for _, line := range accept {
-		bytes += len(line)
-	}
-	if bytes == 0 || bytes > longestAccept {
+	if len(accept) == 0 || !readable(accept) {
 		return false
 	}
 	page := weight(accept, "text", "html")
