@@ -130,6 +130,7 @@ func TestRepeatedDecisionIsChargedOnce(t *testing.T) {
 	c.verdict(append(sms, "ID", "a", "FOR", "1m")...).are(t, "the id has ended", "granted 1 remaining 0")
 	c.want("-ERR ID needs an id of 1 to 256 bytes", append(sms, "ID")...)
 	c.want("-ERR FOR needs a time from 1s to 24h, such as 10m", append(sms, "ID", "a", "FOR", "1x")...)
+	c.want("-ERR FOR needs an ID, which is kept for that time", append(sms, "FOR", "1m")...)
 	c.want(`-ERR weir: for is 48h0m0s; allowed: 1s to 24h: how long an id is kept`, append(sms, "ID", "a", "FOR", "2d")...)
 	c.want(`-ERR weir: times is 2; allowed: 0 or 1 with an id`, append(sms, "ID", "a", "TIMES", "2")...)
 }

@@ -27,7 +27,7 @@ type question struct {
 	times   int64
 	lease   string
 	id      string
-	keep    time.Duration // of the id
+	keep    time.Duration // of the id; 0: FOR did not say
 	request rules.Request
 	given   attributes
 
@@ -48,7 +48,7 @@ const (
 func (q *question) reset() {
 	clear(q.claims)
 	clear(q.given)
-	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1, keep: web.UsualKeep}
+	*q = question{claims: q.claims[:0], given: q.given[:0], times: 1}
 }
 
 // asked is the request for the rules; nil without RULES.
@@ -70,6 +70,11 @@ func (q *question) read(c *conn, words [][]byte, may permission) error {
 	}
 	if !q.rules && len(q.claims) == 0 {
 		return errors.New("the question is empty: give LIMIT name limit key, or RULES and the fields of a request")
+	}
+	if q.keep == 0 {
+		q.keep = web.UsualKeep
+	} else if q.id == "" {
+		return errors.New("FOR needs an ID, which is kept for that time")
 	}
 	return nil
 }
