@@ -41,14 +41,7 @@ func TestEveryPageInBothLanguagesAndThemes(t *testing.T) {
 			if lang := map[string]string{"en": "en", "zh": "zh-CN"}[look.lang]; !b.is(fmt.Sprintf(`document.documentElement.lang === %q`, lang)) {
 				t.Errorf("%s is in another language", what)
 			}
-			if dark := b.is(`getComputedStyle(document.body).backgroundColor === 'rgb(16, 20, 24)'`); dark != (look.theme == "dark") {
-				t.Errorf("%s has the other theme", what)
-			}
-			b.usable(what)
-			b.picture(what + "-wide")
-			b.look(390, look.theme)
-			b.fits(what + ", narrow")
-			b.picture(what + "-narrow")
+			b.wideAndNarrow(what, look.theme, "rgb(16, 20, 24)")
 		}
 	}
 }

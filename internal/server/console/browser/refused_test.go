@@ -47,14 +47,7 @@ func TestRefusedPagesOfTheGateway(t *testing.T) {
 			b.do(chromedp.Navigate(b.server.url + page.path))
 			b.settled()
 			b.see(page.text)
-			if dark := b.is(`getComputedStyle(document.body).backgroundColor === 'rgb(18, 22, 29)'`); dark != (look.theme == "dark") {
-				t.Errorf("%s has the other theme", what)
-			}
-			b.usable(what)
-			b.picture(what + "-wide")
-			b.look(390, look.theme)
-			b.fits(what + ", narrow")
-			b.picture(what + "-narrow")
+			b.wideAndNarrow(what, look.theme, "rgb(18, 22, 29)")
 		}
 	}
 }

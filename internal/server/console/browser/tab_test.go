@@ -245,6 +245,20 @@ func (b *tab) fits(what string) {
 	}
 }
 
+// wideAndNarrow checks a page in a theme, of which dark is the background, and keeps pictures of it in two widths.
+func (b *tab) wideAndNarrow(what, theme, dark string) {
+	b.t.Helper()
+	background := value[string](b, "getComputedStyle(document.body).backgroundColor")
+	if (background == dark) != (theme == "dark") {
+		b.t.Errorf("%s has the other theme", what)
+	}
+	b.usable(what)
+	b.picture(what + "-wide")
+	b.look(390, theme)
+	b.fits(what + ", narrow")
+	b.picture(what + "-narrow")
+}
+
 // picture keeps a picture of the page in the folder of -pictures.
 func (b *tab) picture(name string) {
 	b.t.Helper()
