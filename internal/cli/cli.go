@@ -92,7 +92,7 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
 		newSimulate(system), newExplain(system), newVerifyProxy(system), newSchema(),
 		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
-		newKeys(system), newBans(system), newAudit(system), newStats(system), newTop(system), newVersion(),
+		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
 		newCompletion())
 	for _, command := range root.Commands() {
 		command.DisableFlagsInUseLine = true

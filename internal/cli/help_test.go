@@ -156,7 +156,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "top", "verify-proxy"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "verify-proxy"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])

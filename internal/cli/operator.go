@@ -31,7 +31,7 @@ type operator struct {
 	values, limits                []string
 	revision                      int64
 	keys, most                    int
-	last, every                   time.Duration
+	last, watch                   time.Duration
 
 	system *System
 	server *serverClient
@@ -87,7 +87,7 @@ func (o *operator) operate(cmd *cobra.Command, args []string, run func(*operator
 	}
 	o.started = cmd.Context()
 	o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
-	defer func() { o.cancel() }() // edit replaces it
+	defer func() { o.cancel() }() // edit and stats replace it
 	return run(o, args)
 }
 

@@ -52,8 +52,8 @@ func (o *operator) addFlag(flags *pflag.FlagSet, name, usage string) {
 		flags.IntVar(&o.most, name, 50, say("maximum `NUMBER` of changes, up to 1000"))
 	case "last":
 		flags.DurationVar(&o.last, name, time.Hour, say("`TIME` until now that is counted, from 1m to 24h"))
-	case "every":
-		flags.DurationVar(&o.every, name, 5*time.Second, say("`TIME` between two requests to the server"))
+	case "watch":
+		flags.DurationVar(&o.watch, name, 0, say("print again after each `TIME`, from 1s to 1h, until it is interrupted"))
 	case "node":
 		flags.StringVar(&o.node, name, "", say("`NAME` of one node (default: all that share the store)"))
 	case "check":

@@ -6,18 +6,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/gdamore/tcell/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/weirproject/weir/internal/cli/top"
 	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/telemetry"
+	"github.com/weirproject/weir/rules"
 )
 
 func newStats(s *System) *cobra.Command {
@@ -26,30 +24,18 @@ func newStats(s *System) *cobra.Command {
 		args: argsBetween(0, 1, "at most the name of a rule"),
 		long: `Show how many requests each rule has passed and refused on the nodes that share a store, the rules
 with the most refusals first, or the keys of one rule. With --json all figures are printed, for
-scripts.
+scripts; with --watch they are printed again and again, on a cleared screen in a terminal.
 
 The exit code is 0, 1 if the server refuses or is not responding, and 2 for a usage error. With
 --check it is 3 if an alert is firing, a node has a problem, or nodes have different rules.`,
 		example: `  weir stats
   weir stats per-ip --last 15m
+  weir stats --watch 5s
   weir stats --json --most 1000
   weir stats --check`,
-		flags: [][2]string{{"last"}, {"node"}, {"check"},
+		flags: [][2]string{{"last"}, {"node"}, {"check"}, {"watch"},
 			{"most", "maximum `NUMBER` of rules, up to 1000, or of keys, up to 200"}},
 		run: (*operator).stats,
-	})
-}
-
-func newTop(s *System) *cobra.Command {
-	return s.command(&operatorCommand{
-		use: "top", short: "Show the refusals of a running server live, in the terminal",
-		long: `Show in the terminal which rules refuse requests, and of whom: the overview of the console. Enter
-shows the keys of a rule, s sorts, / filters, t chooses the period, p pauses, q quits. NO_COLOR is
-respected. weir stats prints the same figures for scripts.`,
-		example: `  weir top --every 10s
-  weir top --server http://10.0.0.5:8080 --last 1h`,
-		flags: [][2]string{{"last"}, {"every"}},
-		run:   func(o *operator, _ []string) error { return o.top() },
 	})
 }
 
@@ -72,14 +58,39 @@ func (o *operator) checkLast() error {
 	return nil
 }
 
+// stats prints figures, with --watch until it is interrupted.
 func (o *operator) stats(args []string) error {
+	switch {
+	case o.watch != 0 && (o.watch < time.Second || o.watch > time.Hour):
+		return usagef("--watch is %s; allowed: 1s to 1h", o.watch)
+	case o.check && len(args) > 0:
+		return usagef("--check is about the whole server, but the argument %.80q names a rule", args[0])
+	}
 	if err := o.checkLast(); err != nil {
 		return err
 	}
-	if len(args) > 0 {
-		if o.check {
-			return usagef("--check is about the whole server, but the argument %.80q names a rule", args[0])
+	for {
+		if o.watch > 0 && !o.json && isTerminal(o.system.Out) {
+			fmt.Fprint(o.system.Out, clearScreen)
 		}
+		if err := o.statsOnce(args); err != nil || o.watch == 0 {
+			return err
+		}
+		select {
+		case <-o.started.Done():
+			return nil
+		case <-time.After(o.watch):
+		}
+		o.cancel()
+		o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+	}
+}
+
+// clearScreen moves the cursor of a terminal home and clears what is there.
+const clearScreen = "\x1b[H\x1b[2J"
+
+func (o *operator) statsOnce(args []string) error {
+	if len(args) > 0 {
 		return show(o, o.figures(rulePath(args[0]), o.last), printRule)
 	}
 	var answer telemetry.Overview
@@ -87,7 +98,7 @@ func (o *operator) stats(args []string) error {
 	if err == nil {
 		err = o.print(text, func(w io.Writer) { printOverview(w, &answer) })
 	}
-	if err == nil && o.check && len(top.Problems(&answer)) > 0 {
+	if err == nil && o.check && len(problems(&answer)) > 0 {
 		err = &exit{code: exitAlert}
 	}
 	return err
@@ -98,9 +109,9 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 	requests := c.Passed + c.Refused + c.Denied + c.Failed
 	fmt.Fprintf(w, "%s to %s, %s, %s: %s refused, %s denied, %s failed, %s degraded\n", a.From.Format(time.RFC3339),
 		a.To.Format(time.RFC3339), count(len(a.Nodes), "node"), count(int(requests), "request"),
-		top.Percent(c.Refused, requests), top.Percent(c.Denied, requests), top.Percent(c.Failed, requests),
-		top.Percent(c.Degraded, requests))
-	for _, problem := range top.Problems(a) {
+		percent(c.Refused, requests), percent(c.Denied, requests), percent(c.Failed, requests),
+		percent(c.Degraded, requests))
+	for _, problem := range problems(a) {
 		fmt.Fprintln(w, "! "+printable(problem))
 	}
 	fmt.Fprintln(w)
@@ -112,11 +123,11 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 		case r.WorstKey != nil:
 			worst = printable(keytext.Plain(r.WorstKey.Key))
 		case r.Unwatched:
-			worst = top.NotWatched
+			worst = notWatched
 		}
-		passed, refused := top.Requests(r)
-		row(w, r.Name+top.Incomplete(r), r.Mode, strings.Join(r.Limits, ", "), passed, refused,
-			top.Percent(refused, passed+refused), worst)
+		passed, refused := requestsOf(r)
+		row(w, r.Name+incomplete(r), r.Mode, strings.Join(r.Limits, ", "), passed, refused,
+			percent(refused, passed+refused), worst)
 	}
 	if a.More > 0 {
 		fmt.Fprintf(w, "and %s\n", count(a.More, "more rule"))
@@ -124,65 +135,70 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 }
 
 func printRule(w io.Writer, r *telemetry.RuleReport) {
-	passed, refused := top.Requests(&r.RuleSummary)
-	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, top.Incomplete(&r.RuleSummary),
+	passed, refused := requestsOf(&r.RuleSummary)
+	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, incomplete(&r.RuleSummary),
 		r.Mode, strings.Join(r.Limits, ", "),
-		refused, count(int(passed+refused), "request"), top.Percent(refused, passed+refused),
+		refused, count(int(passed+refused), "request"), percent(refused, passed+refused),
 		count(int(r.Distinct), "key"))
 	if r.Unwatched {
-		fmt.Fprintln(w, top.NotWatched)
+		fmt.Fprintln(w, notWatched)
 	}
 	row(w, "KEY", "PASSED", "REFUSED", "OF ALL REFUSED")
 	for i := range r.Top {
 		k := &r.Top[i]
-		row(w, printable(keytext.Plain(k.Key)), k.Passed, k.Refused, top.Percent(k.Refused, refused))
+		row(w, printable(keytext.Plain(k.Key)), k.Passed, k.Refused, percent(k.Refused, refused))
 	}
 }
 
-// A reader reads reports for top, each request with a timeout of its own.
-type reader struct{ *operator }
-
-// Overview implements top.Source.
-func (r reader) Overview(ctx context.Context, last time.Duration) (*telemetry.Overview, error) {
-	a := new(telemetry.Overview)
-	return a, r.read(ctx, r.figures("overview", last), a)
+// problems are the alerts that are firing, and what is wrong with nodes, in sentences.
+func problems(o *telemetry.Overview) (list []string) {
+	for i := range o.Alerts {
+		a := &o.Alerts[i]
+		list = append(list, fmt.Sprintf("%s, since %s", a.Text, a.Since.UTC().Format("15:04:05Z")))
+	}
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		if !n.StoreUp {
+			list = append(list, n.Name+": the store is not responding")
+		}
+		for _, problem := range n.Problems {
+			list = append(list, n.Name+": "+problem)
+		}
+	}
+	differs := func(n telemetry.Node) bool { return n.Revision != o.Nodes[0].Revision }
+	if slices.ContainsFunc(o.Nodes, differs) {
+		list = append(list, "nodes have different rules in force")
+	}
+	return list
 }
 
-// Rule implements top.Source.
-func (r reader) Rule(ctx context.Context, name string, last time.Duration) (*telemetry.RuleReport, error) {
-	a := new(telemetry.RuleReport)
-	return a, r.read(ctx, r.figures(rulePath(name), last), a)
+// notWatched stands for the keys of a rule that is not one of the busiest.
+const notWatched = "keys not watched: 256 busier rules"
+
+// incomplete is added to the name of a rule whose counts may be in those of other rules.
+func incomplete(r *telemetry.RuleSummary) string {
+	if r.Folded {
+		return " (counts in (other))"
+	}
+	return ""
 }
 
-func (r reader) read(ctx context.Context, request *serverRequest, into any) error {
-	one := *r.operator
-	one.ctx, one.cancel = context.WithTimeout(ctx, one.timeout)
-	defer one.cancel()
-	_, err := one.send(request, into)
-	return err
+// requestsOf counts those that the rule passed and refused, or as a shadow rule would have.
+func requestsOf(r *telemetry.RuleSummary) (passed, refused uint64) {
+	if r.Mode == string(rules.Shadow) {
+		return r.Counts.ShadowPassed, r.Counts.ShadowRefused
+	}
+	return r.Counts.Passed, r.Counts.Refused
 }
 
-func (o *operator) top() error {
-	if err := o.checkLast(); err != nil {
-		return err
+// percent is a part of a whole, or 0 %. A small part differs from zero, and almost all from all.
+func percent(of, whole uint64) string {
+	share := float64(of) / float64(max(1, whole))
+	switch {
+	case share > 0 && share < 0.001:
+		return "<0.1%"
+	case share > 0.999 && share < 1:
+		return ">99.9%"
 	}
-	if o.every < time.Second || o.every > time.Hour {
-		return usagef("--every is %s; allowed: 1s to 1h", o.every)
-	}
-	ctx, stop := signal.NotifyContext(o.started, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	first, err := reader{o}.Overview(ctx, o.last) // before the screen is cleared, so that the error stays
-	if err != nil {
-		return err
-	}
-	screen, err := tcell.NewScreen()
-	if err == nil {
-		err = screen.Init()
-	}
-	if err != nil {
-		return fmt.Errorf("weir top needs a terminal (%w); weir stats prints the same figures", err)
-	}
-	defer screen.Fini()
-	top.Run(ctx, screen, reader{o}, top.Options{Server: o.server.base, Every: o.every, Last: o.last, First: first})
-	return nil
+	return strconv.FormatFloat(100*share, 'f', 1, 64) + "%"
 }

@@ -213,7 +213,6 @@ var vendors = map[string]struct {
 	"github.com/spf13/pflag":               {[]string{"internal/cli"}, "the command's flags"},
 	"go.opentelemetry.io":                  {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
 	"github.com/go-logr/logr":              {otlpHomes, "the log of OpenTelemetry's SDK"},
-	"github.com/gdamore/tcell":             {[]string{"internal/cli", "internal/cli/top"}, "one command draws on the terminal"},
 	"github.com/getkin/kin-openapi":        {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                   {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":    {[]string{"storetest"}, "linearizability, in tests only"},

@@ -120,7 +120,7 @@ func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
 	metric := func(name string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			if e.flag(n, name) {
-				e.lacks(n, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir top",
+				e.lacks(n, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir stats",
 					"%s changes the names of metrics", name)
 			}
 		}
