@@ -15,7 +15,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 # The module and those of tools and tests, which nothing that is shipped depends on.
 MODULES := $(shell find . -name go.mod -exec dirname {} +)
 
-.PHONY: test tools compiler check fuzz plain cover race run bench fmt diagrams proto
+.PHONY: test tools compiler check fuzz plain cover race run bench fmt diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
 export UNSTEADY := $(CURDIR)/.ci/unsteady
@@ -31,8 +31,7 @@ test:
 # What a bare Debian machine lacks: command:packages.
 COMPILER = go:golang-go cc:gcc,libc6-dev
 TOOLS = redis-server:redis-server redis-cli:redis-tools nginx:nginx-light caddy:caddy haproxy:haproxy php:php-cli curl:curl \
-	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip \
-	protoc:protobuf-compiler,libprotobuf-dev
+	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip
 
 install = missing=; \
 	for need in $(1); do \
@@ -164,13 +163,3 @@ fmt:
 # diagrams draws the pictures of the pages anew; it needs Graphviz.
 diagrams:
 	docs/img/draw.sh $(notdir $(wildcard docs/img/*.dot))
-
-# proto generates the code of the messages of weir.v1 anew; it needs protoc and its include files (Debian:
-# protobuf-compiler, libprotobuf-dev).
-PROTO_GO = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
-PROTO_GRPC = google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0
-proto:
-	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && \
-	GOBIN="$$bin" go install $(PROTO_GO) && GOBIN="$$bin" go install $(PROTO_GRPC) && \
-	PATH="$$bin:$$PATH" protoc -I proto --go_out=proto --go_opt=paths=source_relative \
-		--go-grpc_out=proto --go-grpc_opt=paths=source_relative weir/v1/limiter.proto

@@ -8,7 +8,6 @@ import (
 	"github.com/weirproject/weir/internal/server/extauthz"
 	"github.com/weirproject/weir/internal/server/grpcserver"
 	"github.com/weirproject/weir/internal/server/rls"
-	"github.com/weirproject/weir/internal/server/rpcapi"
 	"github.com/weirproject/weir/internal/servermetrics"
 )
 
@@ -18,11 +17,7 @@ func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Servic
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := rpcapi.New(v.engine.Gate, v.engine.Form)
-	if err != nil {
-		return nil, err
-	}
-	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization, limiter}, nil
+	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
 }
 
 func (v *server) openGRPC(l *listenerFlags) error {

@@ -156,8 +156,7 @@ var mayImport = []struct {
 		"it puts verdicts into words for every front end, and knows none"},
 	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
 		"a listener knows who may connect, not what is said then"},
-	{[]string{"proto"}, []string{"proto"}, "generated code knows nothing of its server"},
-	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "proto/weir/v1", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/servermetrics", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording", "internal/keytext", "internal/requestid"},
+	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/servermetrics", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording", "internal/keytext", "internal/requestid"},
 		"a front end never imports a store: it parses and renders, the gate decides"},
 }
 
@@ -196,14 +195,13 @@ var vendors = map[string]struct {
 	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web", "internal/backtest/page"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/servermetrics", "internal/telemetry"}, "who counts needs it; who is counted does not"},
 	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
-		"internal/server/extauthz", "internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc"},
+		"internal/server/extauthz", "grpclimit", "examples/grpc"},
 		"front ends that speak gRPC; library users of the others compile none of it"},
 	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
 		"Envoy's contracts belong to the front ends that speak them"},
 	"google.golang.org/protobuf": {[]string{"internal/server/grpcserver", "internal/server/rls", "internal/server/extauthz",
-		"internal/server/rpcapi", "proto/weir/v1", "grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
-	"google.golang.org/genproto": {[]string{"internal/server/extauthz", "internal/server/rls",
-		"internal/server/rpcapi", "grpclimit"}, "status codes and details of errors of gRPC"},
+		"grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
+	"google.golang.org/genproto":           {[]string{"internal/server/extauthz", "grpclimit"}, "status codes and details of errors of gRPC"},
 	"github.com/dunglas/httpsfv":           {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
 	"github.com/pires/go-proxyproto":       {[]string{"internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":         {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
@@ -268,7 +266,7 @@ func TestNoTemplateIsExecuted(t *testing.T) {
 }
 
 // compilesGRPC are the public packages whose users compile gRPC.
-var compilesGRPC = []string{"grpclimit", "proto/weir/v1"}
+var compilesGRPC = []string{"grpclimit"}
 
 func TestUsersOfOtherPackagesCompileNoGRPC(t *testing.T) {
 	for _, p := range packages(t) {

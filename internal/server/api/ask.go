@@ -93,8 +93,7 @@ func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 type attributes struct {
 	headers, query, cookies, descriptors []pair
 
-	tells bool   // the answer says the id of the request
-	made  []byte // that id, if the request has none; empty: not needed yet
+	made []byte // that id, if the request has none; empty: not needed yet
 }
 
 type pair struct{ name, value string }
@@ -113,9 +112,6 @@ func (a *attributes) Descriptor(name string) string { return value(a.descriptors
 
 // MakeRequestID is the id of a request that has none: see gate.Verdict.
 func (a *attributes) MakeRequestID() string {
-	if !a.tells {
-		return ""
-	}
 	if len(a.made) == 0 {
 		a.made = requestid.Append(a.made)
 	}

@@ -32,14 +32,12 @@ type call struct {
 	status    int
 	deny      int    // the status of refused and denied requests
 	retry     string // Retry-After, if deny is the status
-	numbered  bool   // the outcome is its number in weir.v1
 	responds  bool   // answers have the response to the client
 }
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual, c.response, c.numbered = "", -1, -1, false
-	c.responds = false
+	c.token, c.actual, c.response, c.responds = "", -1, -1, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]

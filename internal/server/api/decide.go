@@ -62,7 +62,6 @@ func (c *call) batchQuestions() []gate.Question {
 			c.verdicts = append(c.verdicts, new(gate.Verdict))
 		}
 		ask, from := &c.asks[i], len(own)
-		ask.attributes.tells = c.tells()
 		g := ask.gateAsk(own)
 		own = g.Claims
 		g.Claims = own[from:len(own):len(own)]
@@ -74,7 +73,6 @@ func (c *call) batchQuestions() []gate.Question {
 
 // ask decides an ask into c.verdict.
 func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) error {
-	ask.attributes.tells = c.tells()
 	g := ask.gateAsk(c.own[:0])
 	g.Aside = aside
 	c.own = g.Claims
@@ -164,14 +162,14 @@ func (c *call) answer(e *extras) {
 // appendAnswer renders the verdict.
 func (c *call) appendAnswer(e *extras) {
 	v := c.verdict
-	b := c.appendOutcome(c.out)
+	b := append(append(append(c.out, `{"outcome":"`...), v.Outcome.String()...), '"')
 	b = append(append(append(b, `,"reason":"`...), v.Reason.String()...), '"')
 	b = strconv.AppendBool(append(b, `,"allowed":`...), v.Outcome == gate.Passed)
 	b = appendNumber(b, `,"granted":`, v.Granted)
 	if v.Degraded() {
 		b = append(b, `,"degraded":true`...)
 	}
-	if v.Found && !c.numbered {
+	if v.Found {
 		b = append(b, `,"repeated":true`...)
 	}
 	if v.Rule != nil {
@@ -198,14 +196,6 @@ func (c *call) appendAnswer(e *extras) {
 	c.out = append(c.out, '}')
 }
 
-// appendOutcome begins an answer.
-func (c *call) appendOutcome(b []byte) []byte {
-	if c.numbered { // 0 is OUTCOME_UNSPECIFIED
-		return appendNumber(b, `{"outcome":`, int64(c.verdict.Outcome)+1)
-	}
-	return append(append(append(b, `{"outcome":"`...), c.verdict.Outcome.String()...), '"')
-}
-
 // appendMessage appends the message of the rule that refuses, if it has one.
 func (c *call) appendMessage(ask *ask) {
 	if text, language, ok := wording.OwnOf(c.verdict, ask.rulesRequest()); ok {
@@ -216,12 +206,9 @@ func (c *call) appendMessage(ask *ask) {
 	}
 }
 
-// tells reports whether answers have the ids of requests that do not pass.
-func (c *call) tells() bool { return !c.numbered }
-
 // appendRequestID appends the id under which the audit log has a request that did not pass.
 func (c *call) appendRequestID(ask *ask) {
-	if !ask.attributes.tells || !ask.requested || ask.times == 0 || c.verdict.Outcome == gate.Passed {
+	if !ask.requested || ask.times == 0 || c.verdict.Outcome == gate.Passed {
 		return
 	}
 	c.out = appendString(append(c.out, `,"request_id":`...), ask.attributes.id())

@@ -29,9 +29,6 @@ func TestExamplesOfDocs(t *testing.T) {
 	w := newWitness(t, handler(t, memstore.New(memstore.WithClock(clock)), all[0].text))
 	p := &reader{t: t, server: serve(t, w), whole: make(map[string]string)}
 	for i := 1; i < len(all); i++ {
-		if all[i].kind == "go" { // of gRPC; package rpcapi runs it
-			continue
-		}
 		if all[i].kind != "sh" || i+1 == len(all) || all[i+1].kind != "json" {
 			t.Fatalf("line %d: a block of kind %q without its answer", all[i].line, all[i].kind)
 		}

@@ -36,14 +36,6 @@ type api struct {
 // New makes the handler of the paths below /v1/ in the package comment. It answers other paths with
 // 404, as problem+json too. It has no timeouts: those are the HTTP server's.
 func New(g *gate.Gate, c Config) (http.Handler, error) {
-	a, err := open(g, c)
-	if err != nil {
-		return nil, err
-	}
-	return a.Access.Guard(a), nil
-}
-
-func open(g *gate.Gate, c Config) (*api, error) {
 	if g == nil {
 		return nil, errors.New("api: the gate is nil; make one with gate.New")
 	}
@@ -52,48 +44,7 @@ func open(g *gate.Gate, c Config) (*api, error) {
 	}
 	a := &api{Config: c, gate: g, operations: operations(), document: sync.OnceValue(Document), limits: newLimits()}
 	a.calls.New = func() any { return &call{verdicts: []*gate.Verdict{new(gate.Verdict)}} }
-	return a, nil
-}
-
-// Do carries out the operation with this path, such as /v1/decide, and calls read with the answer, which is valid until
-// read returns. Its outcome is the number in weir.v1. A negative decision is an answer. Other errors than those of read
-// are a *web.Problem.
-type Do func(ctx context.Context, path string, body []byte, read func(answer []byte) error) error
-
-// Direct returns the operations with bodies for another front end, which checks the access of callers itself.
-func Direct(g *gate.Gate, form pathform.Form) (Do, error) {
-	a, err := open(g, Config{Form: form})
-	if err != nil {
-		return nil, err
-	}
-	return a.do, nil
-}
-
-func (a *api) do(ctx context.Context, path string, body []byte, read func(answer []byte) error) error {
-	op := a.operations[path]
-	if op == nil || op.body == nil {
-		return web.Refuse(http.StatusNotFound, "there is no operation %.80q with a body", path)
-	}
-	if len(body) > maxBody {
-		return web.Refuse(http.StatusRequestEntityTooLarge, "the request has over %d bytes as JSON", maxBody)
-	}
-	c := a.calls.Get().(*call)
-	c.reset(a)
-	c.numbered = true
-	c.body.Reset()
-	c.body.Write(body)
-	err := c.parse(op.members)
-	if err == nil {
-		err = op.run(a, ctx, c)
-	}
-	if err != nil {
-		return problemOf(err) // it may refer to memory of c, which is not used again
-	}
-	err = read(c.out)
-	if !c.large() {
-		a.calls.Put(c)
-	}
-	return err
+	return a.Access.Guard(a), nil
 }
 
 // ServeHTTP answers one request.
