@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -54,9 +53,6 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Also:      console.Operations(),
 		Services:  v.upstreams.Services,
 		Routes:    v.upstreams.Routes,
-		Backtest: func(ctx context.Context, r *admin.Rehearsal) (any, error) {
-			return rehearse(ctx, v.engine.Setup, r)
-		},
 	}
 	if v.engine.CanSearchAudit() {
 		server.Audit = v.engine.SearchAudit

@@ -50,9 +50,6 @@ type Server struct {
 	Services func() []servermetrics.Service
 	Routes   func() []servermetrics.Route
 
-	// Backtest replays a log; its answer is the report, and its error is for the caller. nil: there are no backtests.
-	Backtest func(context.Context, *Rehearsal) (any, error)
-
 	// Audit returns the last records that a filter selects, the oldest first. nil: there is no log to be read.
 	Audit func(ctx context.Context, f *telemetry.AuditFilter, most int) ([]telemetry.AuditRecord, error)
 
@@ -68,8 +65,6 @@ type handler struct {
 	mux      *http.ServeMux
 	document func() []byte
 	reports  reports
-
-	rehearsing sync.Mutex // held by a backtest
 }
 
 // New makes the handler of all paths below Prefix.

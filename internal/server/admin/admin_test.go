@@ -742,8 +742,7 @@ func TestAnswersMatchOpenAPIDocument(t *testing.T) {
 	outages(broken)
 	everyStatus(t, w, c, guarded)
 	c.witness.SawAll(guarded.witness, broken.witness, losses(t).witness, reloads(t).witness,
-		reports(t).witness, brokenReports(t).witness, replayedLog(t).witness, refusedForms(t).witness,
-		simultaneous(t).witness, trial(t).witness)
+		reports(t).witness, brokenReports(t).witness, trial(t).witness)
 }
 
 func everyStatus(t *testing.T, w *world, c, guarded *client) {

@@ -33,12 +33,6 @@ var (
 		"application/yaml": web.Schema{"type": "string"},
 		"application/json": web.Schema{"type": "object"},
 	}
-	logForm = map[string]any{"multipart/form-data": web.Schema{"type": "object", "required": []string{"log"},
-		"properties": web.Schema{
-			"rules": web.Schema{"type": "string", "description": "A rule file; the default is the rules in force."},
-			"log": web.Schema{"type": "string", "format": "binary",
-				"description": "An access log, which may be compressed with gzip or zstd. It is the last part."},
-		}}}
 	jsonBody = map[string]any{"application/json": NewException{}}
 )
 
@@ -64,14 +58,8 @@ var reloading = operation{method: post, path: "reload", id: "reload", run: (*han
 	writes: true, store: true, errors: []int{invalid},
 	summary: "Read all sources of rules, and answer when they are in force"}
 
-var backtesting = operation{method: post, path: "backtest", id: "backtest", run: (*handler).backtest,
-	answer: web.Schema{"type": "object"},
-	query:  "log_format sweep propose good", writes: true, errors: []int{http.StatusTooManyRequests},
-	body:    logForm,
-	summary: "Replay a log through the rules in force, or others, as weir backtest --format json"}
-
 func operations() []operation {
-	return slices.Concat(ledgerOperations(), keyOperations(), []operation{backtesting}, telemetryOperations())
+	return slices.Concat(ledgerOperations(), keyOperations(), telemetryOperations())
 }
 
 func ledgerOperations() []operation {
@@ -195,10 +183,6 @@ var parameters = map[string]web.Parameter{
 	"request_id": {Doc: "The ID of the request: the X-Request-Id of its response."},
 	"method":     {Doc: "The method of the request."},
 	"path":       {Doc: "The path of the request; /login/* stands for all that begin so."},
-	"log_format": {Doc: "The format of the log; the default is to detect it."},
-	"sweep":      {Doc: "Limits to try, such as login=5/1m..200/1m:12."},
-	"propose":    {Doc: "Propose limits for this rule, or for all."},
-	"good":       {Doc: "A condition that requests of legitimate clients meet, such as path=/login status<400."},
 	"most": {Doc: "The maximum number of entries of the answer.",
 		Schema: web.Schema{"type": "integer", "minimum": 1, "maximum": 1000}},
 	"rule":   {Doc: "The name of the rule; of diff: the body is this rule alone."},

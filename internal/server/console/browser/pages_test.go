@@ -24,7 +24,6 @@ var pages = []struct{ name, path, english, chinese string }{
 	{"key", "/key", "Key", "键"},
 	{"live", "/live", "Live", "实时"},
 	{"requests", "/requests", "Refusals, bans and changes", "拒绝、封禁与变更"},
-	{"backtest", "/backtest", "Replay a log", "重放日志"},
 	{"health", "/health", "Health", "健康"},
 	{"changes", "/changes", "Changes", "变更"},
 }

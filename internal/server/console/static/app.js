@@ -12,20 +12,17 @@ import { Key } from './pages/key.js';
 import { Live } from './pages/live.js';
 import { Requests } from './pages/requests.js';
 import { Health } from './pages/health.js';
-import { Backtest } from './pages/backtest.js';
 import { Changes } from './pages/changes.js';
-import backtest from './texts/backtest.js';
 import changes from './texts/changes.js';
 import frame from './texts/frame.js';
 import health from './texts/health.js';
 import key from './texts/key.js';
 import live from './texts/live.js';
 import overview from './texts/overview.js';
-import report from './texts/report.js';
 import requests from './texts/requests.js';
 import rule from './texts/rule.js';
 
-addTexts(frame, overview, rule, key, live, health, changes, backtest, report, requests);
+addTexts(frame, overview, rule, key, live, health, changes, requests);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {
@@ -34,7 +31,6 @@ const pages = {
 	key: { name: 'key', page: Key, letter: 'k' },
 	live: { name: 'live', page: Live, letter: 'l' },
 	requests: { name: 'requests', page: Requests, letter: 'r' },
-	backtest: { name: 'backtest', page: Backtest, letter: 'b' },
 	health: { name: 'health', page: Health, letter: 'h' },
 	changes: { name: 'changes', page: Changes, letter: 'c' },
 };

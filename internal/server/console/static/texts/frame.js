@@ -18,7 +18,6 @@ export default {
 	'nav.key': ['Key', '键'],
 	'nav.live': ['Live', '实时'],
 	'nav.requests': ['Requests', '请求'],
-	'nav.backtest': ['Backtest', '回测'],
 	'nav.health': ['Health', '健康'],
 	'nav.changes': ['Changes', '变更'],
 	'nav.rule': ['Rule', '规则'],
