@@ -76,7 +76,7 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 
   # Check the file, and show how it would decide a request.
   weir check weir.yaml
-  weir explain --config weir.yaml -- curl -X POST https://api.example.com/login`,
+  weir explain --config weir.yaml -X POST https://api.example.com/login`,
 		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,

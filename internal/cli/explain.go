@@ -34,16 +34,16 @@ type explainFlags struct {
 func newExplain(s *System) *cobra.Command {
 	var f explainFlags
 	command := &cobra.Command{
-		Use:   "explain [flags] [URL | -- curl …]",
+		Use:   "explain [flags] [URL]",
 		Short: "Show how a request would be decided, and why",
-		Long: `Show which rules apply to a request, its keys, and the answer. The request is a URL, or a curl
-command line after --, and is changed by the flags. Nothing is charged.
+		Long: `Show which rules apply to a request, its keys, and the answer. The request is a URL, and is
+changed by the flags; -X, -H, -b and -d are those of curl. Nothing is charged.
 
 By default all counts are zero. With --store redis://… they are those of that Redis, and the
 rules and exceptions of its own ledger count, as for weir serve. With --server a running server
 decides by its own rules. A store in the rule file is used only if --store names it too.`,
 		Example: `  weir explain --config weir.yaml https://api.example.com/login
-  weir explain --config weir.yaml -- curl -X POST https://api.example.com/login -H 'X-User: 42'
+  weir explain --config weir.yaml -X POST https://api.example.com/login -H 'X-User: 42'
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
   weir explain --limit "5/10s per header.X-User" --header X-User=42`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +55,6 @@ decides by its own rules. A store in the rule file is used only if --store names
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.SetInterspersed(false) // flags after curl are curl's
 	f.request.add(flags)
 	f.rules.add(flags)
 	f.server.add(flags)

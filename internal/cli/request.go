@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"net/textproto"
 	"net/url"
-	"path"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -26,17 +25,17 @@ type requestFlags struct {
 }
 
 func (f *requestFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.method, "method", "", "`METHOD` of the request (default GET)")
+	flags.StringVarP(&f.method, "method", "X", "", "`METHOD` of the request (default GET)")
 	flags.StringVar(&f.host, "host", "", "`HOST` of the request")
 	flags.StringVar(&f.path, "path", "", "`PATH` of the request, as a client sends it (default /)")
 	flags.StringVar(&f.route, "route", "", "`ROUTE` that a router chose (default: by the routes of the rules)")
 	flags.StringVar(&f.user, "user", "", "`NAME` of the authenticated user")
 	flags.StringVar(&f.service, "service", "", "`NAME` of the service (default: that of the route)")
 	flags.StringVar(&f.client, "client", "", "`ADDRESS` of the peer that connects (default 127.0.0.1)")
-	flags.StringArrayVar(&f.headers, "header", nil, "a header, `NAME=VALUE`; repeatable")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "a header, `NAME=VALUE` or NAME: VALUE; repeatable")
 	flags.StringArrayVar(&f.queries, "query", nil, "a query parameter, `NAME=VALUE`; repeatable")
-	flags.StringArrayVar(&f.cookies, "cookie", nil, "a cookie, `NAME=VALUE`; repeatable")
-	flags.StringVar(&f.body, "body", "", "`TEXT` of the body, a form or a JSON object, which makes it a POST")
+	flags.StringArrayVarP(&f.cookies, "cookie", "b", nil, "a cookie, `NAME=VALUE`; repeatable")
+	flags.StringVarP(&f.body, "body", "d", "", "`TEXT` of the body, a form or a JSON object, which makes it a POST")
 	flags.StringArrayVar(&f.descriptors, "descriptor", nil,
 		"a custom descriptor, `NAME=VALUE`; repeatable")
 }
@@ -74,8 +73,7 @@ func (a *explainedRequest) Body(name string) string {
 	return webvalues.NewBody(webvalues.FormatOf(textproto.MIMEHeader(a.header)), []byte(a.body), "").Value(name)
 }
 
-// read makes the request of the arguments, a URL or a curl command line, and the flags, which
-// change it.
+// read makes the request of the argument, a URL, and the flags, which change it.
 func (f *requestFlags) read(args []string, l *engine.Setup) (*explainedRequest, error) {
 	request, err := f.base(args)
 	if err != nil {
@@ -149,8 +147,6 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 			request.Host, request.ProtoMinor = "", 0 // only HTTP/1.0 allows no host
 		}
 		return request, err
-	case path.Base(args[0]) == "curl":
-		return parseCurl(args[1:])
 	case len(args) == 1:
 		request, err := newRequest("GET", args[0])
 		if err != nil {
@@ -158,8 +154,8 @@ func (f *requestFlags) base(args []string) (*http.Request, error) {
 		}
 		return request, nil
 	}
-	return nil, usagef("explain takes one URL, or a curl command line after --, but was given %d arguments, "+
-		"the second of which is %.80q (flags come before the URL)", len(args), args[1])
+	return nil, usagef("explain takes one URL, but was given %d arguments, the second of which is %.80q; of a curl "+
+		"command line give the URL and -X, -H, -b and -d", len(args), args[1])
 }
 
 func (f *requestFlags) amend(request *http.Request) error {
@@ -224,11 +220,14 @@ func (f *requestFlags) setBody(request *http.Request) {
 }
 
 func pair(flag, text string) (name, value string, err error) {
-	name, value, ok := strings.Cut(text, "=")
-	if !ok || name == "" {
+	i := strings.Index(text, "=")
+	if flag == "header" {
+		i = strings.IndexAny(text, "=:")
+	}
+	if i < 1 {
 		return "", "", usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
 	}
-	return name, value, nil
+	return text[:i], strings.TrimSpace(text[i+1:]), nil
 }
 
 // setClient finds the client address as a front end does, behind trusted proxies.
@@ -252,4 +251,18 @@ func (a *explainedRequest) setClient(peer string, clients *clientaddr.Extractor)
 			fmt.Sprintf("a gateway would ignore the user: %s is not in --trusted-proxies", peer))
 	}
 	return nil
+}
+
+const formData = "application/x-www-form-urlencoded"
+
+// newRequest is a request as a server receives it.
+func newRequest(method, target string) (*http.Request, error) {
+	request, err := http.NewRequest(method, target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%.200q is not a request: %w", method+" "+target, err)
+	}
+	if request.URL.Scheme != "http" && request.URL.Scheme != "https" || request.URL.Host == "" {
+		return nil, fmt.Errorf("URL is %.200q; allowed: http://HOST or https://HOST", target)
+	}
+	return request, nil
 }
