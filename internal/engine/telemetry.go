@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +53,6 @@ func (l *Setup) checkTelemetry() error {
 type watcher struct {
 	*telemetry.Recorder
 	history *history.History
-	seeded  bool     // the samples of all nodes can be merged
 	lock    *os.File // of Config.StateDir; nil: none
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
@@ -77,20 +77,26 @@ func (e *Engine) openRecorder(ctx context.Context) {
 		return
 	}
 	o := telemetry.Options{Node: e.NodeName(), Metrics: e.Metrics.Metrics}
-	if e.Store != Memory {
-		ctx, cancel := context.WithTimeout(ctx, firstAttempt)
-		defer cancel()
-		var err error
-		if o.Seed, err = history.Seed(ctx, e.Store); err != nil {
-			e.Log.Warn("telemetry: samples of keys are not merged with those of other nodes until the next start",
-				"error", err)
-		}
-	}
 	if e.Config.Telemetry == TelemetryHidden {
-		o.Hide = digester(o.Seed, e.HashKey)
+		o.Hide = digester(e.digestSeed(ctx), e.HashKey)
 	}
-	e.watcher = &watcher{Recorder: telemetry.New(o), seeded: o.Seed != 0}
+	e.watcher = &watcher{Recorder: telemetry.New(o)}
 	e.Metrics.Registry().MustRegister(e.watcher.Recorder)
+}
+
+// digestSeed is the secret number of digests: that of all nodes of a Redis.
+func (e *Engine) digestSeed(ctx context.Context) uint64 {
+	if e.Store == Memory {
+		return rand.Uint64()
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
+	defer cancel()
+	seed, err := history.Seed(ctx, e.Store)
+	if err != nil {
+		e.Log.Warn("telemetry: digests of keys are others than those of other nodes until the next start", "error", err)
+		return rand.Uint64()
+	}
+	return seed
 }
 
 // digester returns what stands for a key: the same on nodes with the same secrets.
@@ -111,7 +117,7 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 	c := history.Config{Name: e.NodeName(), Version: e.Version, Recorder: w.Recorder, Rules: e.Gate.Rules,
 		Describe: e.describe, Alerts: e.FiringAlerts, Ledger: e.Book, Dir: e.StateDir, Log: e.Log}
 	if register, ok := store.(gate.Register); ok && e.Store != Memory {
-		c.Redis, c.Register, c.Samples = e.Store, register, w.seeded
+		c.Redis, c.Register = e.Store, register
 	}
 	if c.Dir != "" {
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {

@@ -36,7 +36,7 @@ func TestBusyRulesAreWatched(t *testing.T) {
 	for i := range mostWatched + 3 {
 		ask(i, 1)
 	}
-	if len(n.watched) != mostWatched || n.Keys(fmt.Sprint("r", mostWatched)) != nil {
+	if len(n.watched) != mostWatched || n.Watched()[fmt.Sprint("r", mostWatched)] {
 		t.Fatalf("%d rules are watched", len(n.watched))
 	}
 	n.Cut(n.clock)
@@ -50,7 +50,7 @@ func TestBusyRulesAreWatched(t *testing.T) {
 		}
 	}
 	for i := range mostWatched + 3 {
-		if got, want := n.Keys(fmt.Sprint("r", i)) != nil, i >= 3; got != want {
+		if got, want := n.Watched()[fmt.Sprint("r", i)], i >= 3; got != want {
 			t.Errorf("rule %d is watched: %v", i, got)
 		}
 	}
@@ -151,9 +151,9 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		n.Cut(n.clock)
 		n.ask(t, "new", &v)
 	}
-	report := n.Keys("user")
-	if w := n.find("user"); report.Distinct != 1 || len(w.entries) != 1 || w.level != 0 {
-		t.Errorf("%d keys, %d entries at level %d", report.Distinct, len(w.entries), w.level)
+	distinct := n.Cut(n.clock).Rules[0].Distinct
+	if w := n.watched[0]; distinct != 1 || len(w.entries) != 1 || w.level != 0 {
+		t.Errorf("%d keys, %d entries at level %d", distinct, len(w.entries), w.level)
 	}
 }
 

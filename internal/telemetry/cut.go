@@ -150,11 +150,8 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	least := record.Counts.requests() / leastShare
 	for i := range w.entries {
 		e := &w.entries[i]
-		if e.sum() == 0 {
-			continue
-		}
 		distinct += w.weight(e)
-		if e.sum() >= least && e.key != "" {
+		if e.sum() >= max(1, least) && e.key != "" {
 			list = append(list, e)
 		}
 	}

@@ -21,7 +21,8 @@ type RuleRecord struct {
 	Name     string
 	Counts   Counts
 	Compared Comparison
-	// Distinct is the estimated number of keys. Over intervals and nodes the largest is a lower bound.
+	// Distinct is the estimated number of keys with requests in the last 5 to 10 minutes. Over intervals and nodes the
+	// largest is a lower bound.
 	Distinct uint64
 	// Top are the keys with most refused and with most passed requests, at most mostTop of each, without
 	// Share. Keys below 1/1000 of the rule's requests are left out.

@@ -20,8 +20,6 @@ import (
 type Options struct {
 	Node    string
 	Metrics *observe.Metrics // whose exact counters it reads
-	// Seed chooses the sample of keys. It must be secret, and equal on nodes whose samples are merged. 0: random.
-	Seed uint64
 	// Hide returns what stands for a key in samples and records; nil: keys are shown.
 	Hide func(key string) string
 	Now  func() time.Time // nil: time.Now
@@ -61,13 +59,10 @@ type place struct {
 
 // New returns a recorder, which begins with Run.
 func New(o Options) *Recorder {
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64()
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Recorder{Options: o, hash: newHasher(o.Seed), passes: newTap(), others: newTap(), names: newTap(),
+	r := &Recorder{Options: o, hash: newHasher(rand.Uint64()), passes: newTap(), others: newTap(), names: newTap(),
 		before: make(map[*tally.Rule]counted), cut: o.Now()}
 	r.watching.Store(new([]place))
 	r.read()

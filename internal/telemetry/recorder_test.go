@@ -20,7 +20,6 @@ import (
 type node struct {
 	*Recorder
 	gate    *gate.Gate
-	store   weir.Store
 	metrics *observe.Metrics
 	clock   time.Time
 	now     atomic.Int64 // clock, for the goroutines of requests
@@ -34,19 +33,11 @@ func newNode(t testing.TB, text string, on bool) *node {
 	return n.open(t, text, on, store)
 }
 
-// beside makes another node with the store and the rules of a node. Time must pass on both.
-func (n *node) beside(t testing.TB, text string) *node {
-	t.Helper()
-	other := &node{metrics: observe.New("test"), clock: n.clock}
-	other.now.Store(n.clock.UnixNano())
-	return other.open(t, text, true, n.store)
-}
-
 func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node {
 	t.Helper()
-	n.store = store
 	now := func() time.Time { return time.Unix(0, n.now.Load()) }
-	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Seed: 1, Now: now})
+	n.Recorder = New(Options{Node: "a", Metrics: n.metrics, Now: now})
+	n.Recorder.hash = newHasher(1) // so that samples are the same in each run
 	observer := n.metrics.Verdict
 	if on {
 		observer = n.Observer()

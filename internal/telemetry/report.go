@@ -85,26 +85,7 @@ type RuleReport struct {
 	Step      time.Duration `json:"step_ns"`
 	Top       []KeyRate     `json:"top"`      // by refused requests, then by passed
 	Distinct  uint64        `json:"distinct"` // keys, estimated
-	Histogram []Bar         `json:"histogram"`
-	WhatIf    []WhatIf      `json:"what_if"`
-	Sampled   int           `json:"sampled"` // keys behind Histogram and WhatIf
-	Error     float64       `json:"error"`   // of WhatIf's shares, in points: 0.02 is 2 percentage points
 	Compared  *Comparison   `json:"compared,omitempty"`
-}
-
-// A Bar counts the keys whose peak use of the limit was in [From, To), as parts of the limit: 1 is the limit.
-type Bar struct {
-	From float64 `json:"from"`
-	To   float64 `json:"to"` // 0: without end
-	Keys uint64  `json:"keys"`
-}
-
-// WhatIf estimates the refusals under a limit of another number.
-type WhatIf struct {
-	Limit    int64   `json:"limit"`    // units per period, in the period of the rule's first limit
-	Keys     uint64  `json:"keys"`     // that would be refused at all
-	Requests float64 `json:"requests"` // units, where a request costs more than one
-	Share    float64 `json:"share"`    // of requests, 0 to 1
 }
 
 // A Comparison counts requests by what the rule and its candidate decided.

@@ -29,8 +29,7 @@ const (
 	// leastSamples is the number of samples of a key that shows that it is frequent: fewer are chance.
 	leastSamples = 8
 	idleCuts     = 6 // after which a frequent key is forgotten
-	// generation is the least time after which statistics of keys begin anew. Reports are of the last and the
-	// present one.
+	// generation is the time after which a key without requests is forgotten; it may take twice as long.
 	generation = 300 // seconds
 )
 
@@ -40,7 +39,6 @@ type watched struct {
 	place  *place      // of the rule in force
 	counts *tally.Rule // of all its requests
 	begun  tally.Counts
-	aged   [2]tally.Counts // when this generation and the last one began
 	scale  scale
 	table  *table
 
@@ -53,25 +51,23 @@ type watched struct {
 	window   window
 	opened   int64 // number of the window
 	born     int64 // second in which the generation began
-	demand   [2]demand
 	use      useCounts
 }
 
-// An entry is a key in the table. Pairs are of this generation and of the last one.
+// An entry is a key in the table.
 type entry struct {
 	hash            uint64
 	key             string // "": not known yet
 	passed, refused uint32 // since the last Cut
 	heavy           bool   // it stands for itself alone
 	idle            uint8  // cuts with few requests
+	used            bool   // in this generation
 	units           uint64 // in this window
-	total, peak     [2]uint64
 }
 
 func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
-	begun := counts.Read()
-	w := &watched{rule: p.rule, place: p, counts: counts, begun: begun, aged: [2]tally.Counts{begun, begun},
-		scale: size, window: windowOf(p.rule), born: now}
+	w := &watched{rule: p.rule, place: p, counts: counts, begun: counts.Read(), scale: size,
+		window: windowOf(p.rule), born: now}
 	w.replace(math.MaxUint64)
 	return w
 }
@@ -151,6 +147,7 @@ func (e *entry) add(passed, refused uint32, units uint64) {
 	e.passed += passed
 	e.refused += refused
 	e.units += units
+	e.used = true
 }
 
 // sum is the number of requests since the last Cut.
@@ -186,11 +183,7 @@ func (w *watched) close(now int64) {
 		if e.units == 0 {
 			continue
 		}
-		weight := w.weight(e)
-		w.demand[0].add(e.units, weight)
-		w.use.add(float64(e.units)/w.window.grant, weight)
-		e.total[0] += e.units
-		e.peak[0] = max(e.peak[0], e.units)
+		w.use.add(float64(e.units)/w.window.grant, w.weight(e))
 		e.units = 0
 	}
 }
@@ -293,7 +286,7 @@ func (w *watched) next(now int64) {
 		}
 	}
 	w.begun = w.counts.Read()
-	if now-w.born >= max(generation, 2*w.window.seconds) {
+	if now-w.born >= generation {
 		w.age(now)
 	} else if idle {
 		w.keep(w.level, w.wanted)
@@ -312,14 +305,9 @@ func (w *watched) wanted(e *entry) bool {
 // sample grows.
 func (w *watched) age(now int64) {
 	w.born = now
-	w.demand[1], w.demand[0] = w.demand[0], demand{}
-	w.aged[1], w.aged[0] = w.aged[0], w.counts.Read()
 	keys := 0
 	for i := range w.entries {
-		e := &w.entries[i]
-		e.total[1], e.total[0] = e.total[0], 0
-		e.peak[1], e.peak[0] = e.peak[0], 0
-		if !e.heavy && e.total[1] > 0 {
+		if e := &w.entries[i]; !e.heavy && e.used {
 			keys++
 		}
 	}
@@ -327,5 +315,9 @@ func (w *watched) age(now int64) {
 	for level > 0 && keys < w.scale.keys/4 {
 		level, keys = level-1, 2*keys
 	}
-	w.keep(level, func(e *entry) bool { return w.wanted(e) && e.total[1]+e.units > 0 })
+	w.keep(level, func(e *entry) bool {
+		used := e.used || e.units > 0
+		e.used = false
+		return w.wanted(e) && used
+	})
 }

@@ -32,9 +32,6 @@ const (
 type Recorder interface {
 	// Cut returns what was counted since the last Cut.
 	Cut(at time.Time) *telemetry.Record
-	// Keys reports on the keys of a rule; nil: they are not watched.
-	Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport
-	Sample(rule string) *telemetry.KeySample
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
 	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
 	// Watched are the names of the rules whose keys are counted.
@@ -57,7 +54,6 @@ type Config struct {
 	Ledger        *ledger.Ledger // nil: none
 	Redis         string         // URL; "": the history is of this node alone
 	Register      Register       // of that Redis
-	Samples       bool           // the recorders of all nodes have the same seed
 	Dir           string         // of files; "": none
 	Log           *slog.Logger
 }
@@ -83,8 +79,7 @@ type History struct {
 	cutAt   time.Time
 
 	sums    cache
-	sampled time.Time     // when samples were shared; of the goroutine that publishes, as is failing
-	failing bool          // the last time
+	failing bool          // the last time; of the goroutine that publishes
 	poked   chan struct{} // the description of this node has changed
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
@@ -284,9 +279,6 @@ func (h *History) share(ctx context.Context) {
 	failed := h.shared.announce(ctx, h.id, &self)
 	n, err := h.shared.write(ctx, h.id, h.unshared())
 	h.writes.Add(int64(n))
-	if err == nil {
-		err = h.shareSamples(ctx)
-	}
 	failed = errors.Join(failed, err)
 	switch {
 	case ctx.Err() != nil:

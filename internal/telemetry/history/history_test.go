@@ -55,21 +55,6 @@ func (s *script) Cut(at time.Time) *telemetry.Record {
 	return r
 }
 
-func (s *script) Keys(rule string, others ...*telemetry.KeySample) *telemetry.KeyReport {
-	if rule != "login" {
-		return nil
-	}
-	return &telemetry.KeyReport{Distinct: 7, Sampled: 1 + len(others), Error: 0.1, Histogram: []telemetry.Bar{{Keys: 5}},
-		WhatIf: []telemetry.WhatIf{{Limit: 9}}}
-}
-
-func (s *script) Sample(rule string) *telemetry.KeySample {
-	if rule != "login" {
-		return nil
-	}
-	return new(telemetry.KeySample)
-}
-
 func (s *script) Watched() map[string]bool { return map[string]bool{"login": true} }
 
 func (s *script) Recent(telemetry.Filter, int) []telemetry.Sample { return nil }

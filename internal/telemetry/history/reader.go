@@ -326,8 +326,7 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	s := h.spanOf(q, h.now())
 	sum, _ := h.collect(ctx, s)
 	r := sum.rules[name]
-	report := &telemetry.RuleReport{From: s.start(), To: s.end(), Step: s.step, Top: []telemetry.KeyRate{},
-		Histogram: []telemetry.Bar{}, WhatIf: []telemetry.WhatIf{}}
+	report := &telemetry.RuleReport{From: s.start(), To: s.end(), Step: s.step, Top: []telemetry.KeyRate{}}
 	inForce := h.Rules().Rules()
 	i := slices.IndexFunc(inForce, func(rule *rules.Rule) bool { return rule.Name() == name })
 	switch {
@@ -339,13 +338,8 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 		report.RuleSummary = sum.removed(name)
 	}
 	report.Series = sum.seriesOf(name, true)
-	if keys := h.Recorder.Keys(name, h.samplesOf(ctx, name)...); keys != nil {
-		report.Histogram = append(report.Histogram, keys.Histogram...)
-		report.WhatIf = append(report.WhatIf, keys.WhatIf...)
-		report.Sampled, report.Error, report.Distinct = keys.Sampled, keys.Error, keys.Distinct
-	}
 	if r != nil {
-		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), max(report.Distinct, r.distinct)
+		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), r.distinct
 		if r.compared != (telemetry.Comparison{}) {
 			compared := r.compared
 			report.Compared = &compared

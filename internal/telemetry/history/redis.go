@@ -126,7 +126,7 @@ func (s *shared) writeSome(ctx context.Context, id string, list []packedMinute) 
 	return s.register.Register(ctx, historyRegister, id, note, keyLasts)
 }
 
-// Seed returns the number that chooses samples of keys on all nodes of a Redis. The first node makes it.
+// Seed returns a secret number that is the same on all nodes of a Redis. The first node makes it.
 func Seed(ctx context.Context, url string) (uint64, error) {
 	client, err := redisconn.OpenClient(ctx, url, redisconn.Config{Timeout: writeTimeout})
 	if err != nil {

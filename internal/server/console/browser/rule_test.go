@@ -161,41 +161,22 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestHistogramIsRead: the sentence beside the histogram.
-func TestHistogramIsRead(t *testing.T) {
+// TestKeysAreRead: the sentence above the most refused keys.
+func TestKeysAreRead(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t, someRules))
 	b.load("/changes")
 	for name, want := range map[string]string{
-		`{counts: {refused: 1000}, distinct: 12400, top: [{share: .5}, {share: .3}, {share: .12}], histogram: [{from: 0, to: .5, keys: 12397}, {from: 8, to: 0, keys: 3}]}`:        `abuse {"keys":3,"share":0.92,"all":12400}`,
-		`{counts: {refused: 1000}, distinct: 1000, top: [{share: .02}], histogram: [{from: 0, to: .5, keys: 800}, {from: 1, to: 2, keys: 150}, {from: 2, to: 0, keys: 50}]}`:       `tight {"keys":200,"all":1000,"share":0.2}`,
-		`{counts: {refused: 1000}, distinct: 2000, top: [{share: .02}], histogram: [{from: 0, to: .5, keys: 990}, {from: 1, to: 2, keys: 2}, {from: 2, to: 0, keys: 8}]}`:          `spread {"keys":20,"all":2000,"share":0.02}`,
-		`{counts: {refused: 0}, distinct: 10, top: [], histogram: [{from: 0, to: .25, keys: 9}, {from: .25, to: .5, keys: 1}, {from: 1, to: 2, keys: 0}]}`:                         `quiet {"peak":0.5}`,
-		`{counts: {refused: 0}, distinct: 10, top: [], histogram: [{from: 0, to: .8, keys: 9}, {from: .8, to: 1, keys: 1}]}`:                                                       `near {"keys":1,"all":10}`,
-		`{counts: {refused: 5}, distinct: 0, top: [], histogram: []}`:                                                                                                              `nokeys {}`,
-		`{counts: {refused: 0, shadow_refused: 7}, distinct: 200, top: [{share: 1}], histogram: [{from: 0, to: 1, keys: 199}, {from: 1, to: 2, keys: 1}]}`:                         `abuse {"keys":1,"share":1,"all":200}`,
-		`{counts: {refused: 1000}, distinct: 20, top: [{share: .5}, {share: .3}, {share: .05}, {share: .05}], histogram: [{from: 0, to: 1, keys: 16}, {from: 4, to: 0, keys: 4}]}`: `spread {"keys":4,"all":20,"share":0.5}`,
+		`{counts: {refused: 1000}, distinct: 12400, top: [{share: .5}, {share: .3}, {share: .125}]}`:            `{"text":"abuse","keys":3,"share":0.925}`,
+		`{counts: {refused: 1000}, distinct: 1000, top: [{share: .02}]}`:                                        `{"text":"spread","keys":1,"share":0.02}`,
+		`{counts: {refused: 0}, distinct: 10, top: []}`:                                                         `{"text":"quiet"}`,
+		`{counts: {refused: 5}, distinct: 0, top: []}`:                                                          `{"text":""}`,
+		`{counts: {refused: 0, shadow_refused: 7}, distinct: 200, top: [{share: 1}]}`:                           `{"text":"abuse","keys":1,"share":1}`,
+		`{counts: {refused: 1000}, distinct: 20, top: [{share: .5}, {share: .3}, {share: .05}, {share: .125}]}`: `{"text":"spread","keys":4,"share":0.5}`,
 	} {
-		got := value[string](b, `import('/console/static/verdict.js').then(({verdict}) => { const read = verdict(`+name+`); return read.text + ' ' + JSON.stringify(read.values); })`)
+		got := value[string](b, `import('/console/static/verdict.js').then(({verdict}) => JSON.stringify(verdict(`+name+`)))`)
 		if got != want {
 			t.Errorf("%s is read as %s, not as %s", name, got, want)
-		}
-	}
-}
-
-func TestCandidateIsAddedToText(t *testing.T) {
-	t.Parallel()
-	b := open(t, start(t, someRules))
-	b.load("/changes")
-	for text, want := range map[string]string{
-		"name: a\nlimit: 5/1m\n": "name: a\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
-		"name: a # b\ncandidate:\n  limit: 3/1m\n  key: user\nlimit: 5/1m": "name: a # b\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
-		"{name: a, limit: 5/1m}": "{name: a, limit: 5/1m, candidate: {limit: [\"9/1m\"]}}\n",
-		"name: a\nresponse:\n  body: |\n    candidate: x\nlimit: 5/1m\n": "name: a\nresponse:\n  body: |\n    candidate: x\nlimit: 5/1m\ncandidate: {limit: [\"9/1m\"]}\n",
-	} {
-		got := value[string](b, `import('/console/static/verdict.js').then(({withCandidate}) => withCandidate(`+quote(text)+`, ['9/1m']))`)
-		if got != want {
-			t.Errorf("%q becomes %q, not %q", text, got, want)
 		}
 	}
 }

@@ -1,16 +1,15 @@
-// A rule: who is refused by it, what another limit would do, its candidate, its text and history.
+// A rule: who is refused by it, its candidate, its text and history.
 import { html, useEffect, useLayoutEffect, useState } from '../vendor/preact.js';
 import { Countdown, Done, ruleChange } from '../actions.js';
 import { send, usePolled } from '../api.js';
-import { Histogram } from '../charts.js';
 import { Badge, Changes, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
 import { Confirm } from '../confirm.js';
 import { Interval } from '../interval.js';
 import { ago, compact, day, moment, number, percent, t } from '../i18n.js';
-import { href, interval, setParams } from '../router.js';
+import { href, interval } from '../router.js';
 import { load, save } from '../settings.js';
 import { keyText } from '../telemetry.js';
-import { numberOf, verdict, withCandidate, withNumber } from '../verdict.js';
+import { verdict } from '../verdict.js';
 import { Folded, Traffic } from './overview.js';
 
 export function Rule({ route }) {
@@ -27,17 +26,11 @@ export function Rule({ route }) {
 		rule.reload();
 	};
 	const ours = (marks.data?.marks ?? []).filter((mark) => !mark.rule || mark.rule === name);
-	const tryLimits = (limits) => {
-		setDraft(withCandidate(draft ?? rule.data.yaml, limits));
-		document.getElementById('rule-text').scrollIntoView({ block: 'start' });
-		document.querySelector('#rule-text textarea')?.focus();
-	};
 	return html`<${Page} title=${name} lead=${html`<${Lead} rule=${rule.data} report=${report.data} />`} actions=${html`<${Interval} route=${route} shown=${report.data} />`}>
 		${change && html`<${Done} change=${change} set=${changed} />`}
 		${rule.data?.reverts && html`<${Trial} name=${name} rule=${rule} changed=${changed} />`}
 		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
 			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
-			<${Use} report=${data} rule=${rule.data} wanted=${route.params.get('limit')} tryLimits=${tryLimits} />
 			<${Top} report=${data} />`}</${Result}>
 		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} changed=${changed} />`}
 		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} changed=${changed} />
@@ -81,62 +74,22 @@ function Figures({ report }) {
 	const { passed, refused, shadow_passed: would = 0, shadow_refused: wouldNot = 0 } = report.counts;
 	const shadow = report.mode === 'shadow';
 	const count = shadow ? wouldNot : refused, total = shadow ? would + wouldNot : passed + refused;
-	const counted = report.histogram.reduce((sum, bar) => sum + bar.keys, 0);
-	const over = counted ? report.histogram.filter((bar) => bar.from >= 1).reduce((sum, bar) => sum + bar.keys, 0) / counted : 0;
 	const worst = report.worst_key;
 	return html`<${Tiles} label=${t('rule.figures')}>
 		<${Tile} label=${t(shadow ? 'rule.wouldRefuse' : 'rule.refused')} value=${percent(total ? count / total : 0)} note=${t('rule.refused.note', { count: compact(count), total: compact(total) })} tone=${count > 0.1 * total ? 'bad' : ''} />
 		<${Tile} label=${t('rule.keys')} value=${report.unwatched ? '–' : compact(report.distinct)} note=${t(report.unwatched ? 'rule.unwatched' : 'rule.keys.note')} />
-		<${Tile} label=${t('rule.over')} value=${report.unwatched ? '–' : compact(Math.round(over * report.distinct))} note=${!report.unwatched && t('rule.over.note', { percent: percent(over) })} />
 		<${Tile} label=${t('rule.worst')} value=${worst ? percent(worst.share) : '–'} note=${worst && html`<a class="mono" href=${href('key', '', { q: worst.key, rule: report.name })}>${keyText(worst)}</a>`} />
 	</${Tiles}>`;
 }
 
-// Use is the histogram with its sentence, and the slider.
-function Use({ report, rule, wanted, tryLimits }) {
-	const limit = report.limits?.[0] ?? '', now = numberOf(limit);
-	const chosen = chosenOf(report.what_if, wanted, now);
-	const read = verdict(report);
-	const values = Object.fromEntries(Object.entries(read.values).map(([key, value]) => [key, key === 'share' || key === 'peak' ? percent(value) : number(value)]));
-	const lines = [{ at: 1, name: `${t('rule.histogram.limit')} ${limit}`, tone: 'limit' }];
-	if (chosen && chosen.limit !== now) lines.push({ at: chosen.limit / now, name: withNumber(limit, chosen.limit), tone: 'wanted' });
-	if (report.unwatched) return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.unwatched')}>${t('rule.unwatched.text')}</${Empty}></${Panel}>`;
-	if (read.text === 'nokeys') return html`<${Panel} title=${t('rule.histogram')}><${Empty} title=${t('rule.histogram.none')}>${t('rule.histogram.none.text')}</${Empty}></${Panel}>`;
-	return html`<${Panel} title=${t('rule.histogram')} note=${t('rule.histogram.note', { n: report.sampled })}>
-		<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, { n: read.values.keys, ...values })}</p>
-		<${Histogram} label=${t('chart.use')} bars=${report.histogram} lines=${lines} />
-		${chosen && html`<${WhatIf} report=${report} chosen=${chosen} limit=${limit} now=${now} rule=${rule} tryLimits=${tryLimits} />`}</${Panel}>`;
-}
-
-// chosenOf is the point of the curve nearest to the wanted number, or to the limit in force.
-function chosenOf(points, wanted, now) {
-	const number = Number(wanted) || now;
-	return points?.reduce((best, one) => !best || Math.abs(one.limit - number) < Math.abs(best.limit - number) ? one : best, undefined);
-}
-
-function WhatIf({ report, chosen, limit, now, rule, tryLimits }) {
-	const { write, ledger } = useSession();
-	const at = report.what_if.indexOf(chosen);
-	const text = withNumber(limit, chosen.limit);
-	const choose = (event) => setParams({ limit: report.what_if[event.target.value].limit }, { replace: true });
-	const possible = write && ledger && rule?.yaml && chosen.limit !== now;
-	return html`<div class="whatif"><h3><label for="whatif">${t('rule.whatif')} <output class="mono">${text}</output></label></h3>
-		<input id="whatif" type="range" min="0" max=${report.what_if.length - 1} value=${at} onInput=${choose} aria-valuetext=${text} />
-		<p aria-live="polite">${t('rule.whatif.text', { limit: text, keys: number(chosen.keys), all: number(report.distinct), share: percent(chosen.share), error: percent(report.error) })}
-			${chosen.limit === now && ' ' + t('rule.whatif.now')}</p>
-		<p class="actions"><button class="primary" disabled=${!possible} onClick=${() => tryLimits([text, ...report.limits.slice(1)])}>${t('rule.whatif.try', { limit: text })}</button>
-			<span class="note">${!write ? t('rule.readonly') : t('rule.whatif.try.note')} ${t('rule.whatif.error')}</span></p>
-		<details class="data"><summary>${t('chart.table')}</summary><${Table} caption=${t('rule.whatif')} rows=${report.what_if} id=${(one) => one.limit} columns=${[
-			{ title: t('rule.whatif.table'), cell: (one) => html`<span class="mono">${withNumber(limit, one.limit)}</span>` },
-			{ title: t('chart.keysColumn'), number: true, cell: (one) => number(one.keys) },
-			{ title: t('rule.whatif.share'), number: true, cell: (one) => percent(one.share) }]} /></details></div>`;
-}
-
-const shown = 15; // keys; the reading of the histogram uses all that the server sends
+const shown = 15; // keys; the reading uses all that the server sends
 
 function Top({ report }) {
 	const shadow = report.mode === 'shadow' ? 'shadow' : 'refused';
-	return html`<${Panel} title=${t('rule.top')}><${Table} caption=${t('rule.top')} rows=${report.top.slice(0, shown)} id=${(one) => one.key} empty=${html`<${Empty} title=${t('rule.top.none')} />`} columns=${[
+	const read = verdict(report);
+	return html`<${Panel} title=${t('rule.top')}>
+		${read.text && html`<p class="reading" data-reading=${read.text}>${t('rule.read.' + read.text, { n: read.keys, keys: number(read.keys), all: number(report.distinct), share: percent(read.share) })}</p>`}
+		<${Table} caption=${t('rule.top')} rows=${report.top.slice(0, shown)} id=${(one) => one.key} empty=${html`<${Empty} title=${t(report.unwatched ? 'rule.unwatched' : 'rule.top.none')}>${report.unwatched && t('rule.unwatched.text')}</${Empty}>`} columns=${[
 		{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: report.name })} title=${one.hidden ? t('rule.top.hidden') : one.key}>${keyText(one)}</a>` },
 		{ title: t('outcome.passed'), number: true, cell: (one) => compact(one.passed) },
 		{ title: t('outcome.refused'), number: true, cell: (one) => compact(one.refused) },
