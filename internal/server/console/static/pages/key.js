@@ -8,7 +8,6 @@ import { number, t } from '../i18n.js';
 import { go, href } from '../router.js';
 import { Samples } from '../samples.js';
 import { keyText } from '../telemetry.js';
-import { numberOf } from '../verdict.js';
 
 export function Key({ route }) {
 	const q = route.params.get('q') ?? '';
@@ -70,7 +69,7 @@ const wait = (rule) => Math.max(rule.banned_for ?? 0, ...rule.limits.map(waits))
 // inUse is the rule that has least left for the key, of those that have counted it.
 const inUse = (data) => data.rules.filter(used).sort((a, b) => left(a) - left(b))[0]?.rule;
 
-const left = (rule) => Math.min(...rule.limits.map((one) => one.remaining / (numberOf(one.limit) || 1)));
+const left = (rule) => Math.min(...rule.limits.map((one) => one.remaining / (Number(/\d+/.exec(one.limit)?.[0]) || 1)));
 
 const kinds = [['override', 'key.do.override'], ['allow', 'key.do.allow'], ['block', 'key.do.block']];
 
