@@ -80,12 +80,12 @@ type KeyRate struct {
 // A RuleReport is all that is known of one rule.
 type RuleReport struct {
 	RuleSummary
-	From      time.Time     `json:"from"`
-	To        time.Time     `json:"to"`
-	Step      time.Duration `json:"step_ns"`
-	Top       []KeyRate     `json:"top"`      // by refused requests, then by passed
-	Distinct  uint64        `json:"distinct"` // keys, estimated
-	Compared  *Comparison   `json:"compared,omitempty"`
+	From     time.Time     `json:"from"`
+	To       time.Time     `json:"to"`
+	Step     time.Duration `json:"step_ns"`
+	Top      []KeyRate     `json:"top"`      // by refused requests, then by passed
+	Distinct uint64        `json:"distinct"` // keys, estimated
+	Compared *Comparison   `json:"compared,omitempty"`
 }
 
 // A Comparison counts requests by what the rule and its candidate decided.

@@ -50,7 +50,7 @@ func (f *fixedReports) Rule(_ context.Context, name string, _ telemetry.Query) (
 		return nil, f.err
 	}
 	return &telemetry.RuleReport{RuleSummary: telemetry.RuleSummary{Name: name, Limits: []string{"5/1m"}},
-		Top: []telemetry.KeyRate{},
+		Top:      []telemetry.KeyRate{},
 		Compared: &telemetry.Comparison{Both: 4}}, f.err
 }
 
