@@ -22,7 +22,6 @@ type Option func(*options)
 type options struct {
 	secret []byte
 	read   func(name string) ([]byte, error) // reads files of list values; nil: not allowed
-	sets   bool                              // lists may name sets in Redis
 	rest   func()                            // nil: no pauses
 }
 
@@ -92,10 +91,6 @@ type builder struct {
 	overrides   int // of all rules
 	listed      int // values of all lists
 	zones       map[string]*time.Location
-	members     map[string][]string // of sets
-	used        map[setUse]*values
-	membered    int                    // members of those
-	leftOut     *report                // members that are not valid values
 	specs       map[string]weir.Spec   // by text: many rules have the same limit
 	keys        map[string][]component // of one component, by its text
 	treeBuilder treeBuilder
@@ -116,8 +111,7 @@ func build(file *File, r *report, o options) *Set {
 	set.keyHash = newSeal(o.secret)
 	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
 		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
-		zones: make(map[string]*time.Location), members: file.Sets,
-		used: make(map[setUse]*values), leftOut: &report{file: file.Name}, treeBuilder: treeBuilder{set: set}}
+		zones: make(map[string]*time.Location), treeBuilder: treeBuilder{set: set}}
 	b.server(file)
 	b.services(file.Services)
 	b.routes(file.Routes)
@@ -138,7 +132,6 @@ func build(file *File, r *report, o options) *Set {
 		b.claims()
 		b.work()
 	}
-	set.names, set.leftOut = b.setNames(), b.leftOut.err()
 	return set
 }
 

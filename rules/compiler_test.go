@@ -38,7 +38,7 @@ func TestUnchangedRulesAreNotCompiledAgain(t *testing.T) {
 	rewritten.Rules = slices.Clone(file.Rules)
 	longer.Rules = file.Rules[:999]
 	denying, answering := *file, *file
-	denying.Deny = map[string]rules.List{"user": {Values: []string{"mallory"}}}
+	denying.Deny = map[string][]string{"user": {"mallory"}}
 	answering.Response.Status = 503
 	for _, other := range []*rules.File{&rewritten, &longer, &denying, &answering} {
 		set, _ := c.Compile(file)

@@ -66,9 +66,9 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"path_form", list("path_form", bounds.Values, func(f *File) *[]string { return &f.PathForm }),
 		"words: [the form of paths](#the-form-of-paths) in requests and rules", "that of `service_kind`, or " +
 			"`strict`"},
-	{"allow", namedLists(func(f *File) *map[string]List { return &f.Allow }),
+	{"allow", namedLists(func(f *File) *map[string][]string { return &f.Allow }),
 		"[lists](#lists): named requests meet no rule", "none"},
-	{"deny", namedLists(func(f *File) *map[string]List { return &f.Deny }),
+	{"deny", namedLists(func(f *File) *map[string][]string { return &f.Deny }),
 		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
 	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
 		"[responses](#responses) of rules without their own", "see there"},
@@ -101,9 +101,9 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"a name: of the rules of a group only [the best match](#groups-the-best-match-applies) applies", "none"},
 	{"schedule", several(&windowFields, bounds.Windows, false, func(s *Spec) *[]Window { return &s.Schedule }),
 		"[when](#schedule) the rule applies", "always"},
-	{"allow", namedLists(func(s *Spec) *map[string]List { return &s.Allow }),
+	{"allow", namedLists(func(s *Spec) *map[string][]string { return &s.Allow }),
 		"[lists](#lists): the rule does not apply to named requests", "none"},
-	{"deny", namedLists(func(s *Spec) *map[string]List { return &s.Deny }),
+	{"deny", namedLists(func(s *Spec) *map[string][]string { return &s.Deny }),
 		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
 	{"key", list("component", bounds.Components, func(s *Spec) *[]string { return &s.Key }),
 		"a list of [components](#key)", "all requests share one key"},
@@ -375,22 +375,20 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 		"of a text", "`text/plain; charset=utf-8`"},
 }}
 
-// A listing is a List as a mapping in a file.
+// A listing is the values of a component as a mapping in a file.
 type listing struct {
-	List
-	file string
+	values []string
+	file   string
 }
 
 var listFields = mapping[listing]{"listed", "", []field[listing]{
 	{"file", text("file_name", func(l *listing) *string { return &l.file }),
 		"a file beside the rules or below, such as blocked.txt, with a value in each line. A # begins a comment", ""},
-	{"redis", value[listing]{shape{name: "set", most: bounds.Sets, unique: true}, (*decoder).setNames},
-		"the key of a set in Redis, or several, whose members are values: SADD weir:blocked 203.0.113.0/24", ""},
 	{"values", value[listing]{shape{name: "text", most: bounds.Listed},
 		func(d *decoder, p place, n *yaml.Node, l *listing) {
-			l.Values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
+			l.values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
 		}},
-		"values besides those of the file and the sets", ""},
+		"values besides those of the file", ""},
 }}
 
 // text is one value.
@@ -456,11 +454,11 @@ func table[T any](at func(*T) *map[string][]string) value[T] {
 }
 
 // namedLists is components, each with its listed values.
-func namedLists[T any](at func(*T) *map[string]List) value[T] {
+func namedLists[T any](at func(*T) *map[string][]string) value[T] {
 	return value[T]{shape{name: "lists"}, func(d *decoder, p place, n *yaml.Node, t *T) {
-		values := make(map[string]List)
+		values := make(map[string][]string)
 		d.names(p, n, func(p place, name string, n *yaml.Node) {
-			if list := d.listed(p, n); len(list.Values)+len(list.Sets) > 0 {
+			if list := d.listed(p, n); len(list) > 0 {
 				values[name] = list
 			}
 		})

@@ -232,11 +232,11 @@ func (n *networks[T]) covers(network netip.Prefix) bool {
 }
 
 // table warns of values of a list that never occur, and of those that a list with precedence names already.
-func (l *linter) table(p place, table map[string]List, before ...[]listEntry) {
+func (l *linter) table(p place, table map[string][]string, before ...[]listEntry) {
 	for _, text := range slices.Sorted(maps.Keys(table)) {
 		c, _ := parseListed(text, l.pathOf(p.rule), p.rule >= 0)
 		c.inForm(l.set)
-		for j, value := range table[text].Values {
+		for j, value := range table[text] {
 			item := place{p.rule, p.field + "." + text, j}
 			v, _ := parsePatternOf(&c, value)
 			if complaint := neverOccurs(&c, &v); complaint != "" {

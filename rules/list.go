@@ -62,23 +62,20 @@ func names(list []listEntry, r *Request) bool {
 	return false
 }
 
-// A listEntry holds the listed values of one component: its own, and those of sets, which it may share with
-// other entries.
+// A listEntry holds the listed values of one component.
 type listEntry struct {
 	component component
 	values
-	sets []*values
 }
 
 func (l *listEntry) names(r *Request) bool {
 	if l.component.source == sourceIP {
 		address := netaddr.Plain(r.Client)
-		return address.IsValid() && (l.holds(address) ||
-			slices.ContainsFunc(l.sets, func(v *values) bool { return v.holds(address) }))
+		return address.IsValid() && l.holds(address)
 	}
 	var buffer [512]byte
 	value := l.component.text(buffer[:0], r)
-	return value != "" && (l.has(value) || slices.ContainsFunc(l.sets, func(v *values) bool { return v.has(value) }))
+	return value != "" && l.has(value)
 }
 
 // values is a compiled list of values: addresses, or texts.
@@ -100,11 +97,11 @@ func (l *values) begins(value string) bool {
 }
 
 // lists compiles the lists of a rule, or with −1 of the file.
-func (b *builder) lists(i int, allow, deny map[string]List, path string) lists {
+func (b *builder) lists(i int, allow, deny map[string][]string, path string) lists {
 	return lists{allow: b.entries(at(i, "allow"), allow, path), deny: b.entries(at(i, "deny"), deny, path)}
 }
 
-func (b *builder) entries(p place, table map[string]List, path string) (list []listEntry) {
+func (b *builder) entries(p place, table map[string][]string, path string) (list []listEntry) {
 	if len(table) == 0 || !b.count(p, len(table), bounds.Sources) {
 		return nil
 	}
@@ -142,10 +139,9 @@ func parseListed(text, path string, ofRule bool) (c component, complaint string)
 	return parseComponent(text, path)
 }
 
-func (b *builder) listEntry(p place, c component, list List) listEntry {
-	given := list.Values
-	l := listEntry{component: c, values: values{exact: make(map[string]bool)}, sets: b.sets(p, c, list.Sets)}
-	if len(given)+len(list.Sets) == 0 && !b.has(p) {
+func (b *builder) listEntry(p place, c component, given []string) listEntry {
+	l := listEntry{component: c, values: values{exact: make(map[string]bool)}}
+	if len(given) == 0 && !b.has(p) {
 		b.add(p, "%s has no values; leave it out", p.field)
 	}
 	if b.listed += len(given); b.listed > bounds.AllListed || len(given) > bounds.Listed {

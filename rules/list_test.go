@@ -78,7 +78,7 @@ func TestListsEqualALinearScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		users := rapid.SliceOfNDistinct(text, 1, 8, rapid.ID).Draw(t, "users")
 		clients := rapid.SliceOfNDistinct(network, 1, 8, rapid.ID).Draw(t, "clients")
-		set, err := rules.Compile(&rules.File{Name: "f", Deny: map[string]rules.List{"user": {Values: users}, "client.ip": {Values: clients}}})
+		set, err := rules.Compile(&rules.File{Name: "f", Deny: map[string][]string{"user": users, "client.ip": clients}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,14 +105,14 @@ func BenchmarkListed(b *testing.B) {
 				return netip.AddrFrom4([4]byte{byte(1 + chance.IntN(223)), byte(chance.IntN(256)), byte(chance.IntN(256)), byte(chance.IntN(256))})
 			}
 			seen := make(map[netip.Prefix]bool)
-			var list rules.List
-			for len(list.Values) < n {
+			var list []string
+			for len(list) < n {
 				if network, _ := anybody().Prefix(16 + chance.IntN(17)); !seen[network] {
 					seen[network] = true
-					list.Values = append(list.Values, network.String())
+					list = append(list, network.String())
 				}
 			}
-			set, err := rules.Compile(&rules.File{Deny: map[string]rules.List{"client.ip": list}})
+			set, err := rules.Compile(&rules.File{Deny: map[string][]string{"client.ip": list}})
 			if err != nil {
 				b.Fatal(err)
 			}

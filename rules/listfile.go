@@ -39,22 +39,21 @@ type listText struct {
 	first int // number of lines before its first
 }
 
-// listed reads the values of a component: one, several, or references to files and sets.
-func (d *decoder) listed(p place, n *yaml.Node) List {
+// listed reads the values of a component: one, several, or a reference to a file.
+func (d *decoder) listed(p place, n *yaml.Node) []string {
 	if n.Kind != yaml.MappingNode {
-		return List{Values: d.list(p, n, bounds.Listed)}
+		return d.list(p, n, bounds.Listed)
 	}
 	var l listing
 	listFields.read(d, p, n, &l)
 	file := at(p.rule, p.field+".file")
-	if !d.has(file) && !d.has(at(p.rule, p.field+".redis")) {
-		d.wrong(n, "%s names neither a file nor a set, such as file: blocked.txt or redis: weir:blocked; values "+
-			"alone need no mapping", p.field)
+	if !d.has(file) {
+		d.wrong(n, "%s names no file, such as file: blocked.txt; values alone need no mapping", p.field)
 	}
 	if l.file != "" {
-		l.Values = d.join(p, l.Values, l.file, file)
+		return d.join(p, l.values, l.file, file)
 	}
-	return l.List
+	return l.values
 }
 
 // join adds the values of a file, without duplicates: two people who block one address at the same time must

@@ -20,8 +20,8 @@ import (
 const maxDepth = 16
 
 // Parse reads a file of rules: one YAML document. The error is an *Error that lists every mistake, in which
-// name is the file's name. Compile accepts the data that Parse accepts. The only options with an effect are
-// WithFiles and WithSets; without WithFiles no file is read.
+// name is the file's name. Compile accepts the data that Parse accepts. The only option with an effect is
+// WithFiles; without it no file is read.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
 	file, _, r := read(name, text, newOptions(opts))
 	if err := r.err(); err != nil {

@@ -101,7 +101,7 @@ func TestParse(t *testing.T) {
 	}
 	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
 	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded ServiceKind: PathForm:[] " +
-		"Allow:[client.ip:{Values:[127.0.0.1 192.0.2.0/24] Sets:[]} header.X-Probe:{Values:[*] Sets:[]}] Deny:[user trim lower:{Values:[mallory bot-*] Sets:[]}] " +
+		"Allow:[client.ip:[127.0.0.1 192.0.2.0/24] header.X-Probe:[*]] Deny:[user trim lower:[mallory bot-*]] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
 		"Rules:[{Name:whole-site Label: Description: Labels:[] Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
 		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Cost:{Units:0 From: Default:0 Max:0 Settle:} CountIf:{Status:[] Header:[]} Charge: Mode: " +
@@ -109,11 +109,11 @@ func TestParse(t *testing.T) {
 		"{Name:login Label: Description: Labels:[] Enabled:<nil> Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
 		"Client:[203.0.113.0/24 2001:db8::/32 192.0.2.7] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[X-Version:[2] x-plan:[free]] Query:[debug:[*]] Descriptor:[tenant:[a b]] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: " +
 		"Schedule:[{Days:[mon-fri sun] Hours:09:00-18:00 Zone:Asia/Shanghai} {Days:[] Hours:22:00-24:00 Zone:}] " +
-		"Allow:[path.id:{Values:[1] Sets:[]}] Deny:[client.ip:{Values:[203.0.113.9] Sets:[]}] " +
+		"Allow:[path.id:[1]] Deny:[client.ip:[203.0.113.9]] " +
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
 		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Charge: Mode:shadow OnStoreError:allow " +
-		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Once:{By:header.x-id For:10m Repeats:5 Repeat:pass} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[] Sets:[]}"
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Once:{By:header.x-id For:10m Repeats:5 Repeat:pass} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0}] Services:[] Routes:[] Exceptions:[] Disabled:[]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -158,8 +158,8 @@ func TestCompileChecksToo(t *testing.T) {
 // TestMistakesOfPrograms: these values cannot be written in a file.
 func TestMistakesOfPrograms(t *testing.T) {
 	for want, file := range map[string]rules.File{
-		"f: allow.user: allow.user has no values":                            {Allow: map[string]rules.List{"user": {}}},
-		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:      {Deny: map[string]rules.List{"user": {Values: []string{""}}}},
+		"f: allow.user: allow.user has no values":                            {Allow: map[string][]string{"user": {}}},
+		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:      {Deny: map[string][]string{"user": {""}}},
 		`f: trusted_proxies[0]: trusted_proxies has ""; allowed: an address`: {TrustedProxies: []string{""}},
 		"f: response.status: status is 42; allowed":                          {Response: rules.Response{Status: 42}},
 		"f: response.body: body has 16385 bytes":                             {Response: rules.Response{Body: strings.Repeat("x", bounds.Body+1)}},
@@ -244,17 +244,17 @@ func TestParsingMemoryIsBounded(t *testing.T) {
 
 // TestMaximaOfAFile count all rules together.
 func TestMaximaOfAFile(t *testing.T) {
-	var list rules.List
+	var list []string
 	for i := range 9_500 {
-		list.Values = append(list.Values, fmt.Sprint("u", i))
+		list = append(list, fmt.Sprint("u", i))
 	}
 	var overrides []rules.Override
-	for _, user := range list.Values {
+	for _, user := range list {
 		overrides = append(overrides, rules.Override{Key: []string{user}, Limit: []string{"1/1s"}})
 	}
 	for want, spec := range map[string]rules.Spec{
 		"f: rules[5].overrides: the rules up to here have over 50000 overrides":                               {Key: []string{"user"}, Overrides: overrides},
-		"f: rules[10].deny.user: deny.user has 9500 values; at most 100000, and 100000 in all lists together": {Deny: map[string]rules.List{"user": list}},
+		"f: rules[10].deny.user: deny.user has 9500 values; at most 100000, and 100000 in all lists together": {Deny: map[string][]string{"user": list}},
 	} {
 		var last int
 		if _, err := fmt.Sscanf(want, "f: rules[%d]", &last); err != nil {
@@ -315,7 +315,7 @@ func TestThePageIsRight(t *testing.T) {
 		t.Fatalf("%d blocks of yaml", len(blocks))
 	}
 	for _, block := range blocks {
-		if _, err := rules.Parse("docs/rules.md", []byte(block[1]), rules.WithSets()); err != nil {
+		if _, err := rules.Parse("docs/rules.md", []byte(block[1])); err != nil {
 			t.Error(err)
 		}
 	}

@@ -92,8 +92,6 @@ type Set struct {
 	lists   lists
 
 	overlay atomic.Pointer[overlay] // the exceptions; nil: none
-	names   []string                // of sets
-	leftOut error                   // of their members
 
 	services []*Service
 	routing  routing

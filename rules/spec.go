@@ -20,10 +20,10 @@ type File struct {
 	ServiceKind    string   // how the service reads requests, such as "php"; "": not known
 	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
 
-	Allow    map[string]List // by component, such as "client.ip"; a named request meets no rule
-	Deny     map[string]List // a named request is refused; it takes precedence over Allow
-	Response Response        // for rules without one
-	Message  []Translation   // of rules without one
+	Allow    map[string][]string // by component, such as "client.ip"; a named request meets no rule
+	Deny     map[string][]string // a named request is refused; it takes precedence over Allow
+	Response Response            // for rules without one
+	Message  []Translation       // of rules without one
 	Rules    []Spec
 
 	Services []ServiceSpec // of a gateway, with unique names
@@ -35,36 +35,32 @@ type File struct {
 	// Disabled are names of rules that are not in force, from any earlier source: ruleset.Merge removes them. They
 	// come from a ledger or from hashes, not from files.
 	Disabled []string
-
-	// Sets are the members of the sets that lists name. They come from a Redis, not from files. A set that is
-	// missing here names no request; see Set.LeftOut.
-	Sets map[string][]string
 }
 
 // A Spec is one rule as plain data, with the values of a file. See docs/rules.md.
 type Spec struct {
-	Name         string            // 1 to 128 of a-z A-Z 0-9 and . _ -, unique
-	Label        string            // a text for people; nothing depends on it
-	Description  string            // likewise, of several lines perhaps
-	Labels       map[string]string // likewise, for programs: names and values are as those of rules
-	Enabled      *bool             // false: the rule is checked, and applies to no request; nil: true
-	Match        Match             // the zero Match is all requests
-	Group        string            // of one group only the best match applies; "": the rule is in none
-	Schedule     []Window          // when; none: always
-	Allow        map[string]List   // by component; the rule does not apply to named requests
-	Deny         map[string]List   // named requests are refused; it takes precedence over Allow
-	Key          []string          // components, such as "client.ip"; none: all requests share one key
-	OnMissing    OnMissing         // "" is Anonymous
-	Algorithm    string            // first word of weir.ParseLimit; "": from each limit's text
-	Limit        []string          // texts of weir.ParseLimit, at least one
-	Overrides    []Override        // other limits for some keys
-	Cost         Cost              // the zero Cost is 1, and callers may state another
-	CountIf      CountIf           // the zero CountIf counts every request
-	Charge       Charge            // "" is ChargeFitting
-	Mode         Mode              // "" is Enforce
-	OnStoreError StoreError        // "" is Local
-	Response     Response          // fields that differ from the file's
-	Message      []Translation     // of refusals; the first is the default; none: the file's
+	Name         string              // 1 to 128 of a-z A-Z 0-9 and . _ -, unique
+	Label        string              // a text for people; nothing depends on it
+	Description  string              // likewise, of several lines perhaps
+	Labels       map[string]string   // likewise, for programs: names and values are as those of rules
+	Enabled      *bool               // false: the rule is checked, and applies to no request; nil: true
+	Match        Match               // the zero Match is all requests
+	Group        string              // of one group only the best match applies; "": the rule is in none
+	Schedule     []Window            // when; none: always
+	Allow        map[string][]string // by component; the rule does not apply to named requests
+	Deny         map[string][]string // named requests are refused; it takes precedence over Allow
+	Key          []string            // components, such as "client.ip"; none: all requests share one key
+	OnMissing    OnMissing           // "" is Anonymous
+	Algorithm    string              // first word of weir.ParseLimit; "": from each limit's text
+	Limit        []string            // texts of weir.ParseLimit, at least one
+	Overrides    []Override          // other limits for some keys
+	Cost         Cost                // the zero Cost is 1, and callers may state another
+	CountIf      CountIf             // the zero CountIf counts every request
+	Charge       Charge              // "" is ChargeFitting
+	Mode         Mode                // "" is Enforce
+	OnStoreError StoreError          // "" is Local
+	Response     Response            // fields that differ from the file's
+	Message      []Translation       // of refusals; the first is the default; none: the file's
 
 	Once           Once      // the zero Once is none
 	Ban            Ban       // the zero Ban is none
@@ -158,12 +154,6 @@ type Candidate struct {
 	Limit     []string // as a rule's
 	Algorithm string   // "": the rule's
 	Key       []string // as a rule's; none: the rule's
-}
-
-// A List is the values of one component that an allow or deny names.
-type List struct {
-	Values []string
-	Sets   []string // keys of sets in Redis whose members are values too: see File.Sets
 }
 
 // A Window is a part of the week in which a rule applies.

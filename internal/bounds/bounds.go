@@ -61,13 +61,11 @@ const (
 
 // Bounds of lists.
 const (
-	Sources    = 16      // sources of one allow or deny
-	Listed     = 100_000 // values of one source of an allow or deny
-	AllListed  = 100_000 // values of all allows and denies of a file
-	ListFile   = 8 << 20 // bytes of a file of values
-	ListFiles  = 64      // files of values of a file of rules
-	Sets       = 64      // sets that the lists of a file name
-	AllMembers = 100_000 // members of all those sets
+	Sources   = 16      // sources of one allow or deny
+	Listed    = 100_000 // values of one source of an allow or deny
+	AllListed = 100_000 // values of all allows and denies of a file
+	ListFile  = 8 << 20 // bytes of a file of values
+	ListFiles = 64      // files of values of a file of rules
 )
 
 // Bounds of keys.

@@ -198,7 +198,6 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 	if err != nil {
 		return nil, err
 	}
-	warnLeftOut(s, setup.Set.LeftOut(), true)
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
 		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top}
 	if !f.noCompare {

@@ -32,8 +32,7 @@ func newCheck(s *System) *cobra.Command {
 		Short: "Check rule files for mistakes and warnings",
 		Long: `Read rule files and report every mistake, with its line and the allowed values, and warnings,
 such as for a rule that can never match. A directory is checked as weir serve --config reads
-it: all its files are one rule set. For a URL only mistakes are reported. Neither sets in Redis
-that lists name nor ledgers are read.
+it: all its files are one rule set. For a URL only mistakes are reported. Ledgers are not read.
 
 --review adds what each rule lets through in the worst case, how many keys it counts and their
 memory, and notes about rules that a client can avoid. --explain-all adds an example of a

@@ -67,8 +67,6 @@ func (f *ruleFlags) addSources(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Prefix, "rules-prefix", f.Prefix, "prefix `TEXT` of the keys of those hashes")
 	flags.StringVar(&f.Channel, "rules-channel", f.Channel,
 		"`NAME` of the channel that announces changes of those hashes")
-	flags.StringVar(&f.SetsChannel, "lists-channel", f.SetsChannel,
-		"`NAME` of the channel that announces changes of sets used by allow and deny lists")
 	flags.StringVar(&f.Ledger, "ledger", "",
 		"store of operators' rules and exceptions, which override other sources: `URL` of a Redis, redis for\n"+
 			"that of --store, a file, memory, or none (default: the store's own, or memory without Redis)")
@@ -164,14 +162,4 @@ func (f *ruleFlags) urls(flags *pflag.FlagSet) (list []string) {
 		list = append(list, f.Store)
 	}
 	return append(append(append(list, f.Hashes...), f.Audit.To...), f.Ledger)
-}
-
-// warnLeftOut prints warnings about invalid members of sets, and about sets that were not read.
-func warnLeftOut(s *System, left error, asked bool) {
-	for _, m := range engine.Mistakes(left) {
-		warnTo(s.Err, m.Message)
-	}
-	if left != nil && !asked {
-		warnTo(s.Err, "sets are not read: name a Redis in --store or --rules")
-	}
 }

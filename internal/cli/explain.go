@@ -87,7 +87,6 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		if err := setup.Gather(ctx); err != nil {
 			return err
 		}
-		warnLeftOut(s, setup.Set.LeftOut(), setup.NamesRedis())
 	}
 	a, err := f.request.read(args, setup)
 	if err != nil {

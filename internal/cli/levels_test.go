@@ -111,13 +111,15 @@ func TestArticlesGatewayByFile(t *testing.T) {
 	p.end()
 }
 
-// TestArticlesGatewayByRedisCLI is deploy/gateway/weir.redis, typed into redis-cli while the server runs.
+// TestArticlesGatewayByRedisCLI is the services of weir.yaml, and deploy/gateway/weir.redis typed into redis-cli.
 func TestArticlesGatewayByRedisCLI(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	dir := t.TempDir()
-	p := call{dir: dir}.serve(t, "--store", redis.URL(), "--rules", "redis", "--gateway", "127.0.0.1:0",
-		"--trusted-proxies", "127.0.0.1")
+	services, _, _ := strings.Cut(articles(t, "weir.yaml"), "rules:\n")
+	write(t, dir, "weir.yaml", services+"rules: []\n")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--rules", "redis",
+		"--gateway", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1")
 	write(t, dir, "weir.redis", articles(t, "weir.redis"))
 	if r := (call{dir: dir}).shell(t, "redis-cli -u "+redis.URL()+" < weir.redis"); r.code != 0 ||
 		strings.Contains(r.out, "ERR") {
@@ -125,11 +127,11 @@ func TestArticlesGatewayByRedisCLI(t *testing.T) {
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		_, _, metrics := get(t, p.at("http")+"/metrics")
-		if strings.Contains(metrics, `weir_gateway_requests_total{outcome="forwarded",route="users",service="user"} 0`) {
+		if strings.Contains(metrics, `weir_source_rules{source="redis"} 4`) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the routes are not in force; the logs:\n%s", p.logs())
+			t.Fatalf("the rules are not in force; the logs:\n%s", p.logs())
 		}
 	}
 	fourLevels(t, p)

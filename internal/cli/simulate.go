@@ -152,7 +152,7 @@ func (f *simulateFlags) read(ctx context.Context, s *System, name string) (err e
 func parsedRules(ctx context.Context, s *System, name string) (*rules.File, []rules.Option, error) {
 	if engine.IsURL(name) || engine.IsDir(name) {
 		file, err := engine.ReadOnce(ctx, name)
-		return file, []rules.Option{rules.WithSets()}, err
+		return file, nil, err
 	}
 	shown, text, err := engine.ReadFile(s.In, name)
 	if err != nil {

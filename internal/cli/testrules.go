@@ -152,7 +152,7 @@ func testedRules(ctx context.Context, file *ruletest.File, name string) (set *ru
 	case err != nil || file.Tested != nil:
 	case engine.IsURL(from) || engine.IsDir(from):
 		file.Tested, err = engine.ReadOnce(ctx, from)
-		options = []rules.Option{rules.WithSets()}
+		options = nil
 	default:
 		var shown string
 		var text []byte

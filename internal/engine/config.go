@@ -21,7 +21,6 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/internal/ruleset/geosource"
-	"github.com/weirproject/weir/internal/ruleset/redissource"
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
@@ -38,7 +37,6 @@ type Config struct {
 	Hashes      []string // URLs of Redis with a hash for each rule; InStore: that of Store
 	Prefix      string   // of the keys of Hashes
 	Channel     string   // announces changes of Hashes
-	SetsChannel string   // announces changes of the sets that lists use
 	Ledger      string   // "": the store's own, or memory
 	LedgerName  string   // prefix of the keys and the channel of the ledger
 	ReadLedger  bool     // never write to the ledger of the store
@@ -94,7 +92,6 @@ func Defaults() Config {
 		Poll:         30 * time.Second,
 		Prefix:       "rate_limit_config:",
 		Channel:      "rate_limit_config",
-		SetsChannel:  "weir:lists",
 		LedgerName:   "weir:rules",
 		Refresh:      30 * time.Second,
 		StartWithin:  10 * time.Second,
@@ -151,9 +148,7 @@ type Setup struct {
 	geo      *geosource.Source // nil: none
 	alerting alert.Settings
 	primary  *primary
-	sets     *redissource.Sets // nil: no sets are read
-	setless  bool              // there is no Redis to read sets from
-	compiler *rules.Compiler   // of each source, and of the merged file
+	compiler *rules.Compiler // of each source, and of the merged file
 	serving  atomic.Bool
 }
 
@@ -215,15 +210,9 @@ func (l *Setup) inLimits(err error) error {
 	return wrong("%s: %s", l.field("Limits"), strings.Join(texts, "; "))
 }
 
-// Compile compiles the merged file of all sources, with the members of its sets.
+// Compile compiles the merged file of all sources.
 func (l *Setup) Compile(file *rules.File) (*rules.Set, error) {
-	file = l.withPathForm(file)
-	if l.sets != nil {
-		file = l.sets.Complete(file)
-	} else if err := l.noRedis(file); l.setless && err != nil {
-		return nil, err
-	}
-	return l.compiler.Compile(file)
+	return l.compiler.Compile(l.withPathForm(file))
 }
 
 // yieldTime is how long the compilation of rules pauses after each millisecond or so.

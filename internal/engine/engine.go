@@ -51,7 +51,6 @@ type Engine struct {
 	failing  bool      // some rules of a source were not in force at the last event
 	start    []setting // as the start read them
 	settings []setting // as seen last
-	leftOut  []string  // invalid members of sets, as logged last
 
 	settler *time.Timer // nil: none is due
 	settled atomic.Pointer[rules.Set]
@@ -71,9 +70,6 @@ func (l *Setup) Open(ctx context.Context) (*Engine, error) {
 
 func (e *Engine) open(ctx context.Context) error {
 	layers, err := e.layers(ctx)
-	if err == nil {
-		layers, err = e.addSets(ctx, layers)
-	}
 	if err == nil {
 		e.opened, err = e.openLedger(ctx)
 	}

@@ -23,8 +23,7 @@ const settleAfter = time.Second
 // sources is the state of the sources, for the metrics.
 func (e *Engine) sources() (list []servermetrics.Source) {
 	for _, y := range e.manager.Status().Layers {
-		good := y.Err == nil && y.LeftOut == 0 &&
-			(y.Name != setsLayer || y.Warning == nil && e.Gate.Rules().LeftOut() == nil)
+		good := y.Err == nil && y.LeftOut == 0
 		list = append(list,
 			servermetrics.Source{Name: y.Name, Up: !y.Down, Good: good,
 				Rules: y.Rules, LeftOut: y.LeftOut, Loaded: y.Loaded})
@@ -77,7 +76,6 @@ func (e *Engine) swap(set *rules.Set) error {
 		e.watcher.Rules(set)
 	}
 	e.Metrics.Rules(set, time.Now())
-	e.keepSets(set)
 	return nil
 }
 

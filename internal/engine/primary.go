@@ -44,12 +44,11 @@ func (l *Setup) open(ctx context.Context) (*primary, error) {
 	case l.Rules == "-" || IsPipe(l.Rules):
 		p.name, p.text, err = ReadFile(l.Stdin, l.Rules)
 		if err == nil {
-			p.file, err = rules.Parse(p.name, p.text, rules.WithSets())
+			p.file, err = rules.Parse(p.name, p.text)
 		}
 		return p.fixed(), err
 	default:
-		p.Source, err = filesource.New(l.Rules, filesource.WithPoll(l.Poll), filesource.WithSets(),
-			filesource.WithCompiler(l.compiler))
+		p.Source, err = filesource.New(l.Rules, filesource.WithPoll(l.Poll), filesource.WithCompiler(l.compiler))
 	}
 	if err != nil {
 		return nil, err
@@ -181,12 +180,10 @@ func limitRules(limits []string, name string) *rules.File {
 	return file
 }
 
-// ListOptions allow lists to use sets, and files next to the rule file. The standard input has no
-// files next to it.
+// ListOptions allow lists to use files next to the rule file. The standard input has no files next to it.
 func ListOptions(name string) []rules.Option {
-	opts := []rules.Option{rules.WithSets()}
 	if name == "-" || IsPipe(name) {
-		return opts
+		return nil
 	}
-	return append(opts, rules.WithFiles(filesource.Lists(name)))
+	return []rules.Option{rules.WithFiles(filesource.Lists(name))}
 }

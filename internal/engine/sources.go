@@ -149,9 +149,6 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// NamesRedis reports whether given fields name a Redis. Only an engine uses the store that a file names.
-func (l *Setup) NamesRedis() bool { return l.Given["Store"] && l.Store != Memory || len(l.Hashes) > 0 }
-
 // Gather reads all sources once, and sets the merged rules. The own ledger of a given Store is read as an engine
 // reads it, and nothing is written there.
 func (l *Setup) Gather(ctx context.Context) error {
@@ -164,9 +161,6 @@ func (l *Setup) Gather(ctx context.Context) error {
 			defer opened.close()
 			layers = append(layers, opened.layer)
 		}
-	}
-	if err == nil && len(l.Set.SetNames()) > 0 && l.NamesRedis() {
-		layers, err = l.addSets(ctx, layers)
 	}
 	if err != nil || len(layers) == 1 {
 		return err

@@ -368,7 +368,7 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 				continue // internal/cli runs the tests of that page
 			}
 			seen++
-			_, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text), rules.WithSets())
+			_, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text))
 			// Examples of something else need not say which form paths have.
 			warnings = slices.DeleteFunc(warnings, func(p rules.Problem) bool { return strings.Contains(p.Message, "path_form: strict") })
 			if err != nil || len(warnings) > 0 {

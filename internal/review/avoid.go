@@ -119,15 +119,15 @@ func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
 }
 
 // everybody notes lists that name everybody. An empty rule is the file.
-func (v *reviewer) everybody(rule string, allow, deny map[string]rules.List) {
+func (v *reviewer) everybody(rule string, allow, deny map[string][]string) {
 	for _, source := range slices.Sorted(maps.Keys(allow)) {
-		if value := all(allow[source].Values); value != "" {
+		if value := all(allow[source]); value != "" {
 			v.Report.note(rule, fmt.Sprintf("allow has %s: %s, so that every request with %s passes without a limit: "+
 				"name those that may", source, value, source))
 		}
 	}
 	for _, source := range slices.Sorted(maps.Keys(deny)) {
-		if value := all(deny[source].Values); value != "" {
+		if value := all(deny[source]); value != "" {
 			v.Report.note(rule, fmt.Sprintf("deny has %s: %s, so that every request with %s is refused: name those "+
 				"that are not to be served", source, value, source))
 		}

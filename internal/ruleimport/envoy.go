@@ -280,7 +280,7 @@ func (e *envoyDomain) rule(path []level) bool {
 	spec.Limit = []string{fmt.Sprintf("fixed_window %d/%s epoch", node.limit.perUnit, node.limit.unit)}
 	if node.limit.perUnit == 0 { // every request is over such a limit
 		spec.Limit = []string{"fixed_window 1/1s epoch"}
-		spec.Deny = map[string]rules.List{"descriptor." + node.key: {Values: []string{"*"}}}
+		spec.Deny = map[string][]string{"descriptor." + node.key: {"*"}}
 	}
 	if node.shadow {
 		spec.Mode = rules.Shadow

@@ -199,7 +199,7 @@ func (e *exemption) narrow(spec *rules.Spec) bool {
 	case source == "client" && e.except:
 		spec.Match.Client = e.values
 	case source == "client":
-		spec.Allow = map[string]rules.List{"client.ip": {Values: e.values}}
+		spec.Allow = map[string][]string{"client.ip": e.values}
 	case source == "header" && e.except && !missing:
 		expressions := make([]string, len(e.values))
 		for i, value := range e.values {
@@ -213,7 +213,7 @@ func (e *exemption) narrow(spec *rules.Spec) bool {
 		for i, value := range e.values {
 			values[i] = listed.Replace(strings.ToLower(value))
 		}
-		spec.Allow = map[string]rules.List{e.source + " lower": {Values: values}}
+		spec.Allow = map[string][]string{e.source + " lower": values}
 	default:
 		return false
 	}

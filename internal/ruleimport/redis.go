@@ -215,17 +215,11 @@ func (j *job) hash(at command, key string, fields map[string]string) {
 	for _, p := range append(h.Problems, h.Ignored...) {
 		j.lacks(at.file, at.line, "correct the hash", "%.80s %s %s", key, p.Field, p.Message)
 	}
-	switch {
-	case h.Rule != nil:
-		if !h.Enabled {
-			h.Rule.Enabled = new(bool)
-		}
-		j.add(at.file, at.line, *h.Rule)
-	case (h.Service != nil || h.Route != nil) && !h.Enabled:
-		j.lacks(at.file, at.line, "nothing, or write it without enabled: false", "%.80s, which is disabled", key)
-	case h.Service != nil:
-		j.addService(at.file, at.line, *h.Service)
-	case h.Route != nil:
-		j.addRoute(at.file, at.line, *h.Route)
+	if h.Rule == nil {
+		return
 	}
+	if !h.Enabled {
+		h.Rule.Enabled = new(bool)
+	}
+	j.add(at.file, at.line, *h.Rule)
 }

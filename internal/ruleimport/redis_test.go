@@ -121,10 +121,9 @@ func TestHashesOfJSONAndProblems(t *testing.T) {
 	result, _ := imported(t, "redis-hash", `{
 "rate_limit_config:login": {"limitType": "IP", "limitTarget": "*", "limitCount": 5, "timeWindow": 60,
   "strategy": "SLIDING_WINDOW", "enabled": true},
-"rate_limit_config:wrong": {"limitType": "IP"},
-"rate_limit_config:service:pay": {"configType": "SERVICE", "addresses": "http://10.0.0.1", "enabled": true}}`)
+"rate_limit_config:wrong": {"limitType": "IP"}}`)
 	if len(result.Rules.Rules) != 1 || result.Rules.Rules[0].Limit[0] != "sliding_log 5/1m" ||
-		len(result.Rules.Services) != 1 || len(result.Notes) == 0 || result.Notes[0].Line != 4 {
+		len(result.Notes) == 0 || result.Notes[0].Line != 4 {
 		t.Errorf("%+v %v", result.Rules, result.Notes)
 	}
 	for source, want := range map[string]string{

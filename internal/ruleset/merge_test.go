@@ -64,7 +64,7 @@ func TestFieldsAreLayered(t *testing.T) {
 // Every field of a rule file, now and later, is known to Diff and Merge: each is exported
 // or takes no part.
 func TestAllFieldsAreSeen(t *testing.T) {
-	for _, of := range []any{rules.File{}, rules.Spec{}, rules.Match{}, rules.Override{}, rules.Cost{}, rules.Window{}, rules.List{}, rules.Response{}} {
+	for _, of := range []any{rules.File{}, rules.Spec{}, rules.Match{}, rules.Override{}, rules.Cost{}, rules.Window{}, rules.Response{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
 			if !f.IsExported() {
 				t.Errorf("%T.%s is hidden from Diff and Merge", of, f.Name)

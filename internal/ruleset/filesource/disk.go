@@ -192,7 +192,7 @@ type parsed struct {
 
 // fill parses the texts that are not cached, and drops all others: the first time as many at once as
 // there are processors, later sequentially, so that one processor is left to decisions.
-func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option) {
+func (s cache) fill(texts []text, compiler *rules.Compiler) {
 	parse, atOnce := rules.Parse, runtime.GOMAXPROCS(0)
 	if len(s) > 0 || len(texts) == 1 { // a single text is the rule set, and will be compiled as it is
 		parse, atOnce = compiler.Parse, 1
@@ -206,8 +206,7 @@ func (s cache) fill(texts []text, compiler *rules.Compiler, opts ...rules.Option
 			room <- true
 			all.Go(func() {
 				found := make(lists)
-				file, err := parse(t.name, t.body, append(opts[:len(opts):len(opts)],
-					rules.WithFiles(found.recording(t.path)))...)
+				file, err := parse(t.name, t.body, rules.WithFiles(found.recording(t.path)))
 				results[i] = parsed{sum, found, file, err}
 				<-room
 			})

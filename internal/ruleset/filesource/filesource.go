@@ -42,7 +42,6 @@ type Source struct {
 	path     string
 	poll     time.Duration
 	disk     disk
-	parse    []rules.Option
 	compiler *rules.Compiler
 	notify   func() (*notifier, error)
 
@@ -61,10 +60,6 @@ type Option func(*Source)
 // WithPoll sets the interval at which everything is read without a sign of a change, 100 ms to 24 h,
 // instead of 30 seconds.
 func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
-
-// WithSets accepts lists that name sets in Redis (rules.WithSets). It is for programs that read
-// these sets with redissource.Sets: a set that is not read is an empty list.
-func WithSets() Option { return func(s *Source) { s.parse = append(s.parse, rules.WithSets()) } }
 
 // WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile
 // the rules again. The default is a compiler of its own.
@@ -154,7 +149,7 @@ func (s *Source) read() ruleset.Update {
 	if err != nil {
 		return ruleset.Update{Err: err}
 	}
-	s.cache.fill(texts, s.compiler, s.parse...)
+	s.cache.fill(texts, s.compiler)
 	lists := s.cache.lists()
 	if len(lists) > 0 { // they may be newer than the text that names them
 		if err := unchangedTexts(texts); err != nil {

@@ -208,7 +208,7 @@ func TestOnlyListsThatChangedAreParsedAgain(t *testing.T) {
 	}
 	write(t, in(dir, "blocked.txt"), "192.0.2.2")
 	second, two := look()
-	if second == first || two == one || second.Deny["client.ip"].Values[0] != "192.0.2.2" {
+	if second == first || two == one || second.Deny["client.ip"][0] != "192.0.2.2" {
 		t.Errorf("%v %s, after %s", second.Deny, two, one)
 	}
 	do(t, os.Remove(in(dir, "blocked.txt")))

@@ -50,8 +50,6 @@ func nodeOf(v reflect.Value) *yaml.Node {
 		if part.Units > 0 {
 			return nodeOf(reflect.ValueOf(part.Units))
 		}
-	case rules.List: // its sets cannot be written in the ledger
-		return nodeOf(reflect.ValueOf(part.Values))
 	case []rules.Translation:
 		return messageOf(part)
 	}

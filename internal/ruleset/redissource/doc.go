@@ -15,6 +15,4 @@
 //
 // A [Ledger] is the other way to store rules in Redis: as YAML, with revisions, a history and
 // rollback, for programs and admin pages.
-//
-// [Sets] reads sets in Redis whose members the lists in a file of rules deny or allow.
 package redissource

@@ -8,11 +8,9 @@ import (
 // DefaultPrefix is what the keys of hashes begin with.
 const DefaultPrefix = "rate_limit_config:"
 
-// A Hash is what one hash says: a rule, a service or a route, or problems.
+// A Hash is what one hash says: a rule, or problems.
 type Hash struct {
 	Rule     *rules.Spec
-	Service  *rules.ServiceSpec
-	Route    *rules.RouteSpec
 	Enabled  bool
 	Problems []ruleset.Problem
 	Ignored  []ruleset.Problem // fields without an effect
@@ -26,12 +24,8 @@ func ReadHash(prefix, key string, fields map[string]string) Hash {
 	if len(h.Problems) == 0 {
 		h.Problems = check(key, fields, &f.rec)
 	}
-	if len(h.Problems) > 0 {
-		return h
-	}
-	h.Rule = f.rec.spec
-	if forward := f.rec.forward; forward != nil {
-		h.Service, h.Route = forward.service, forward.route
+	if len(h.Problems) == 0 {
+		h.Rule = f.rec.spec
 	}
 	return h
 }

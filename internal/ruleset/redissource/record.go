@@ -62,15 +62,11 @@ type record struct {
 	enabled bool
 	kind    string // of limitTypes
 	target  string
-	spec    *rules.Spec // nil:
-	forward *forward    // a service or a route
+	spec    *rules.Spec
 }
 
 // appendTo appends text that is equal for equal rules: everything that determines the spec.
 func (r *record) appendTo(dst []byte) []byte {
-	if r.forward != nil {
-		return append(dst, r.forward.text...)
-	}
 	texts := []string{r.spec.Name, r.spec.Label, r.spec.Description, r.kind, r.target, r.spec.Limit[0],
 		string(r.spec.Mode), string(r.spec.OnStoreError)}
 	for _, t := range r.spec.Message {
@@ -182,9 +178,6 @@ func (r *reader) ignore(field, message string) {
 
 // check compiles the parsed rule.
 func check(key string, fields map[string]string, rec *record) []ruleset.Problem {
-	if rec.forward != nil { // checked already
-		return nil
-	}
 	r := &reader{key: key, fields: fields}
 	r.compile(rec.spec)
 	return r.problems

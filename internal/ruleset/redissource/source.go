@@ -58,8 +58,7 @@ type config struct {
 // is the hash tag of its keys.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithChannel sets the channel of announcements; the default is rate_limit_config, and for Sets
-// weir:lists.
+// WithChannel sets the channel of announcements; the default is rate_limit_config.
 func WithChannel(channel string) Option { return func(c *config) { c.channel = channel } }
 
 // WithRefresh sets the interval at which all hashes are read without an announcement, with a jitter

@@ -183,9 +183,6 @@ func (t *table) put(key string, r reading) {
 }
 
 func found(prefix, key string, fields map[string]string) *examined {
-	if _, is := fields[configType]; is {
-		return examineForward(key, strings.TrimPrefix(key, prefix), fields)
-	}
 	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
 }
 
@@ -298,7 +295,6 @@ type collection struct {
 	leftOut int                     // rules that are not in force as they were read last
 	names   map[string]string       // maps names to keys; nil: each rule is named after its key
 	targets map[duplicateKey]string // maps targets to their first keys
-	routes  map[string]*entry       // by key
 }
 
 // Of two rules with equal duplicateKeys only one applies.
@@ -317,7 +313,7 @@ func (t *table) collect() ruleset.Update {
 	g.wrong.Add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
-		if rec := e.current(); rec != nil && rec.spec != nil &&
+		if rec := e.current(); rec != nil &&
 			rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
 			g.names = make(map[string]string, len(all))
 			break
@@ -325,16 +321,13 @@ func (t *table) collect() ruleset.Update {
 	}
 	for _, e := range all {
 		e.inForce = false
-		if _, forwards := e.fields[configType]; e.off && !forwards {
+		if e.off {
 			name := nameOf(strings.TrimPrefix(e.key, t.prefix))
 			g.file.Disabled = append(g.file.Disabled, name)
 			sum.Write(append(buffer[:0], "off "+name+"\n"...))
 		}
 		if rec := e.current(); rec != nil && rec.enabled {
-			switch {
-			case rec.forward != nil:
-				g.forward(e, rec.forward)
-			case !g.take(e.key, rec):
+			if !g.take(e.key, rec) {
 				g.leftOut++
 				continue
 			}
@@ -359,7 +352,6 @@ func (t *table) collect() ruleset.Update {
 			g.wrong.Add(p)
 		}
 	}
-	g.takeRoutes()
 	return ruleset.Update{File: g.file, Revision: hex.EncodeToString(sum.Sum(nil)[:8]), Warning: g.wrong.OrNil(),
 		LeftOut: g.leftOut}
 }
