@@ -39,8 +39,6 @@ require (
 
 require go4.org/netipx v0.0.0-20231129151722-fdeea329fbba // indirect
 
-require github.com/klauspost/compress v1.20.1
-
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect

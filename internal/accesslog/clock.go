@@ -13,9 +13,6 @@ type clock struct {
 
 	second, offset string
 	at             int64
-	// previous is the second that was read before, in Unix time. The hour that a zone has twice, at the end of summer
-	// time, is the second one if the first would be a step back.
-	previous int64
 }
 
 // read is the time in microseconds since 1970. These forms are read, each with or without a fraction of a second:
@@ -109,45 +106,14 @@ func (c *clock) date(second, offset string) (micros int64, ok bool) {
 		return 0, false
 	}
 	zone, ahead := time.UTC, 0
-	local := offset == "" && c.zone != nil
-	if local {
-		zone = c.zone
+	if offset == "" && c.zone != nil {
+		zone = c.zone // an hour that is there twice, at the end of summer time, is the first one
 	} else if ahead, ok = zoneOffset(offset); !ok {
 		return 0, false
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute, 0, 0, zone)
-	unix := t.Unix()
-	if local {
-		unix = c.inOrder(t)
-		c.previous = unix + int64(secs)
-	}
-	return (unix + int64(secs-ahead)) * 1e6, t.Day() == day
+	return (t.Unix() + int64(secs-ahead)) * 1e6, t.Day() == day
 }
-
-// stepBack is how much earlier than the line before a line is, in seconds, if it has the same time of day in the second
-// of two hours. Lines in disorder are closer.
-const stepBack = 20 * 60
-
-// inOrder is the Unix time of a minute. Of two that have the same local time, it is the one that goes on from the line
-// before.
-func (c *clock) inOrder(t time.Time) int64 {
-	for _, shift := range []time.Duration{time.Hour, 30 * time.Minute} {
-		first, second := t, t.Add(shift)
-		if sameClock(t, t.Add(-shift)) {
-			first, second = t.Add(-shift), t
-		}
-		if !sameClock(first, second) {
-			continue
-		}
-		if c.previous-first.Unix() > stepBack {
-			return second.Unix()
-		}
-		return first.Unix()
-	}
-	return t.Unix()
-}
-
-func sameClock(a, b time.Time) bool { return a.Hour() == b.Hour() && a.Minute() == b.Minute() }
 
 // zoneOffset is in seconds east of UTC, of Z, +02:00, +0200 or +02, and "", which is UTC.
 func zoneOffset(text string) (seconds int, ok bool) {

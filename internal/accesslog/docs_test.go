@@ -50,11 +50,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 	for _, example := range examples {
 		o := Options{Format: example[1]}
 		if places, found := strings.CutPrefix(example[1], "--map "); found {
-			o = Options{Map: make(map[string]string)}
-			for place := range strings.SplitSeq(places, ",") {
-				name, path, _ := strings.Cut(place, "=")
-				o.Map[name] = path
-			}
+			o = Options{Map: places}
 		}
 		if got, _ := first(t, example[2]+"\n", o); got != example[3] {
 			t.Errorf("%s:\n got %s\nthe page says %s", example[1], got, example[3])

@@ -38,12 +38,10 @@ type escape struct {
 	undo func(t *texts, rest string) (used int)
 }
 
-var (
-	noEscape   = escape{}
-	backslash  = escape{'\\', undoBackslash}
-	percent    = escape{'%', undoHex}
-	numberSign = escape{'#', undoHex}
-)
+var backslash = escape{'\\', undoBackslash}
+
+// escapes are by the word after escape= in a template.
+var escapes = map[string]escape{"default": backslash, "json": backslash, "none": {}, "haproxy": {'#', undoHex}}
 
 // plain is the text without its escapes. An escape that is not one stays as it is.
 func (e escape) plain(t *texts, text string) string {

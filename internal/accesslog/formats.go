@@ -2,9 +2,7 @@ package accesslog
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +18,6 @@ type format struct {
 	prepare func(sample []string) (format, bool)
 }
 
-// errNoRequest is a line that is part of the format and no request.
-var errNoRequest = errors.New("no request")
-
 // request reads a line into r.
 func (f *format) request(line string, d *draft, r *Record) error {
 	d.begin(r)
@@ -32,64 +27,62 @@ func (f *format) request(line string, d *draft, r *Record) error {
 	return d.finish()
 }
 
-// Formats are the names that Options.Format may have, without nginx: and apache:.
-func Formats() (names []string) {
-	for _, f := range allFormats() {
-		names = append(names, f.name)
-	}
-	return names
-}
-
-// candidates are the formats that the options allow.
-func candidates(o Options) ([]format, error) {
-	if len(o.Map) > 0 {
-		if o.Format != "" && o.Format != "auto" && o.Format != "json" {
-			return nil, fmt.Errorf("the format is %s; only json has a map of values", o.Format)
-		}
-		f, err := mappedJSON(o.Map)
-		return []format{f}, err
-	}
-	server, text, found := strings.Cut(o.Format, ":")
-	if compile := serverFormats[server]; found && compile != nil {
-		t, err := compile(text)
-		if err != nil {
-			return nil, fmt.Errorf("format %q: %w", o.Format, err)
-		}
-		return []format{{name: server, timeIs: t.timeIs(End), read: t.read}}, nil
-	}
-	list := allFormats()
-	if o.Format == "" || o.Format == "auto" {
-		return list, nil
-	}
-	list = slices.DeleteFunc(list, func(f format) bool { return f.name != o.Format })
-	if len(list) == 0 {
-		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, nginx:FORMAT, apache:FORMAT",
-			o.Format, strings.Join(Formats(), ", "))
-	}
-	return list, nil
-}
-
-// serverFormats are the servers whose formats are given as their configuration has them.
-var serverFormats = map[string]func(text string) (*template, error){"nginx": nginxFormat, "apache": apacheFormat}
-
-func allFormats() (list []format) {
-	for _, f := range textFormats {
-		list = append(list, f.format())
-	}
-	list = append(list, format{name: "cloudfront", prepare: cloudFront})
-	for _, f := range jsonFormats {
-		list = append(list, format{name: f.name, prepare: f.format})
+// Formats are the names that Options.Format may have.
+func Formats() (list []string) {
+	for i := range rows {
+		list = append(list, rows[i].name)
 	}
 	return list
 }
 
-// timeIs is Start if the pattern has it, or the duration.
-func (t *template) timeIs(otherwise TimeIs) TimeIs {
-	if slices.ContainsFunc(t.tokens, func(k token) bool { return startsKnown(k.field) }) {
-		return Start
+// candidates are the formats that the options allow.
+func candidates(o Options) (list []format, err error) {
+	found := o.Format == "" || o.Format == "auto"
+	switch {
+	case o.Map != "" && !found && o.Format != "json":
+		return nil, fmt.Errorf("the format is %s; only json has a map of values", o.Format)
+	case o.Map != "":
+		f, err := mapped(o.Map)
+		return []format{f}, err
+	case strings.ContainsAny(o.Format, "$%"):
+		f, err := compile(strings.TrimSpace(o.Format))
+		if err != nil {
+			return nil, fmt.Errorf("format %q: %w", o.Format, err)
+		}
+		return []format{f.format(End)}, nil
 	}
-	return otherwise
+	for i := range rows {
+		if found || rows[i].name == o.Format {
+			list = append(list, rows[i].format())
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("the format %q is not known; allowed are auto, %s, and a template of nginx ($) or "+
+			"Apache (%%)", o.Format, strings.Join(Formats(), ", "))
+	}
+	return list, nil
 }
+
+// format compiles a row. Its errors are mistakes of the table, all of which each call of Open compiles.
+func (r *row) format() format {
+	if r.places != "" {
+		list, err := parsePlaces(r.places)
+		if err != nil {
+			panic(err)
+		}
+		return format{name: r.name, prepare: func(sample []string) (format, bool) {
+			return jsonFormat(r.name, list, r.timeIs, sample)
+		}}
+	}
+	t, err := compile(r.template)
+	if err != nil {
+		panic(err)
+	}
+	t.open, t.name = r.open, r.name
+	return t.format(r.timeIs)
+}
+
+func startsKnown(f field) bool { return f == start || f >= took && f <= tookNanos }
 
 // A reading is how well a format reads lines.
 type reading struct {
@@ -121,12 +114,12 @@ func detect(formats []format, sample []string, d *draft) (found format, best rea
 		return found, best, fmt.Errorf("of the first %d lines, %d have the format %s: %w in %s", len(sample),
 			best.lines, formats[0].name, best.why, excerpt(best.line))
 	}
-	names := make([]string, len(formats))
+	tried := make([]string, len(formats))
 	for i, f := range formats {
-		names[i] = f.name
+		tried[i] = f.name
 	}
 	return found, best, fmt.Errorf("the format of %s is not known; tried were %s", excerpt(sample[0]),
-		strings.Join(names, ", "))
+		strings.Join(tried, ", "))
 }
 
 // excerpt is the beginning of a line in quotes.
@@ -135,22 +128,22 @@ func excerpt(line string) string { return strconv.Quote(line[:min(len(line), lon
 // try reads lines.
 func (f *format) try(sample []string, d *draft) (r reading) {
 	var record Record
-	r.earliest = math.MaxInt64
-	d.clock.unit, d.clock.previous, d.clock.second = 0, 0, ""
+	times := []int64{}
+	d.clock.unit, d.clock.second = 0, ""
 	for _, line := range sample {
 		err := f.request(line, d, &record)
 		switch {
 		case err == nil:
 			r.lines++
-			r.earliest = min(r.earliest, record.Time)
-		case err == errNotHTTP || err == errNoRequest:
+			times = append(times, record.Time)
+		case err == errNotHTTP:
 			r.lines++
 		case r.why == nil:
 			r.why, r.line = err, line
 		}
 	}
-	if r.earliest == math.MaxInt64 {
-		r.earliest = 0
+	if len(times) > 0 {
+		r.earliest = slices.Min(times)
 	}
 	r.resolution = cmp.Or(d.clock.unit, time.Second)
 	return r

@@ -40,7 +40,7 @@ func TestApacheFormats(t *testing.T) {
 		{`%t %{%d/%b}t %h %^FU "%r"`, `[10/Oct/2000:13:55:36 +0000] 10/Oct 192.0.2.1 77 "GET / HTTP/1.1"`,
 			`2000-10-10T13:55:36Z client=192.0.2.1 method=GET target=/`},
 	} {
-		got, file := first(t, test.line+"\n", Options{Format: "apache:" + test.format})
+		got, file := first(t, test.line+"\n", Options{Format: test.format})
 		if got != test.want || file.TimeIs != Start || file.Format != "apache" {
 			t.Errorf("%s:\n got %s\nwant %s\n%+v", test.format, got, test.want, file)
 		}
@@ -53,7 +53,7 @@ func TestApacheFormats(t *testing.T) {
 		`%t %{Referer}`:  "has no letter",
 		`%t %{Referer}^`: "has no letter",
 	} {
-		if _, err := apacheFormat(format); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := compile(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v; want %q in it", format, err, want)
 		}
 	}
@@ -64,25 +64,25 @@ func TestNginxFormats(t *testing.T) {
 		{`$remote_addr [$time_local] "$request"`, `192.0.2.1 [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1"`,
 			`2000-10-10T13:55:36Z client=192.0.2.1 method=GET target=/`},
 		{`"$remote_addr" "$msec"`, `"192.0.2.1" "971186136.500"`, `2000-10-10T13:55:36.5Z client=192.0.2.1`},
-		{`"$remote_addr \"$msec\""`, `192.0.2.1 "971186136.500"`, `2000-10-10T13:55:36.5Z client=192.0.2.1`},
+		{`log_format x "$remote_addr \"$msec\"";`, `192.0.2.1 "971186136.500"`, `2000-10-10T13:55:36.5Z client=192.0.2.1`},
+		{`$start $took_ms $client $method $path`, `971186136.500 7 192.0.2.1 GET /a?b`, `2000-10-10T13:55:36.5Z took=7ms client=192.0.2.1 method=GET target=/a?b`},
 		{`'$msec $uri$is_args$args ' '$status'`, `971186136.500 /ab?c=d 200`, `2000-10-10T13:55:36.5Z target=/ab?c=d status=200`},
 		{`$msec|$uri|$args|$server_name|$host|$realip_remote_addr`, `971186136.500|/a|b=c|_|example.com|192.0.2.9`,
 			`2000-10-10T13:55:36.5Z client=192.0.2.9 host=example.com target=/a?b=c`},
 		{`log_format x $msec '\t' $remote_addr;`, "971186136.500\tunix:", `2000-10-10T13:55:36.5Z`},
 	} {
-		if got, _ := first(t, test.line+"\n", Options{Format: "nginx:" + test.format}); got != test.want {
+		if got, _ := first(t, test.line+"\n", Options{Format: test.format}); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.format, got, test.want)
 		}
 	}
 	for format, want := range map[string]string{
-		"'$msec $status":  "a quote ' is not closed",
-		"'$msec''$uri'":   "a space is missing after a closing quote '",
-		"log_format x":    "log_format has a name and a format",
+		"'$msec $status":  "a quote is not closed",
+		"'$msec''$uri'":   "a space is missing after it",
 		"escape=no $msec": "escape=no: allowed are default, json and none",
 		"$remote_addr":    "no time",
-		"":                "no time",
+		"log_format x y":  "no time",
 	} {
-		if _, err := nginxFormat(format); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := compile(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v; want %q in it", format, err, want)
 		}
 	}
@@ -107,53 +107,63 @@ func TestMappedJSON(t *testing.T) {
 	text := `{"a":{"ip":["10.0.0.1","192.0.2.1:443"]},"x.y":"/p","q":"b=c","at":971186136500,"n":{"took":"1.5ms"},"s":200,"len":7,` +
 		`"h":{"referer":"r","user-agent":"ua"},"id":"k1"}` + "\n"
 	for _, test := range []struct {
-		places map[string]string
+		places string
 		want   string
 	}{
-		{map[string]string{"client": ".a.ip[1]", "path": `."x.y"`, "query": ".q", "start": ".at", "took": ".n.took", "status": ".s",
-			"bytes": "len", "headers": ".h", "header.x-key": ".id"},
+		{`client=.a.ip[1],path=."x.y",query=.q,start=.at,took=.n.took,status=.s,bytes=len,headers=.h,header.x-key=.id`,
 			`2000-10-10T13:55:36.5Z took=1.5ms client=192.0.2.1 target=/p?b=c status=200 bytes=7 Referer=r User-Agent=ua X-Key=k1`},
-		{map[string]string{"time": ".at", "took_ms": ".len", "agent": ".id", "user": ".id2"},
+		{`time=.at,took_ms=.len,agent=.id,user=.id2`,
 			`2000-10-10T13:55:36.493Z took=7ms User-Agent=k1`},
 	} {
 		if got, file := first(t, text, Options{Map: test.places}); got != test.want || file.TimeIs != Start {
 			t.Errorf("%v:\n got %s\nwant %s\n%+v", test.places, got, test.want, file)
 		}
 	}
-	for want, places := range map[string]map[string]string{
-		"only json has a map": {"time": ".t", "format": "common"},
-		`"header." is not`:    {"time": ".t", "header.": ".x"},
-		"two values are at":   {"time": ".t", "start": ".t"},
-		"a key is empty":      {"time": ".t..u"},
-		"an index is":         {"time": ".t[a]"},
-		"a quote is not":      {"time": `."t`},
-		"user has no path":    {"time": ".t", "user": ""},
+	for want, places := range map[string]string{
+		`"header." is not`:  "time=.t,header.=.x",
+		"two values are at": "time=.t,start=.t",
+		"a key is empty":    "time=.t..u",
+		"an index is":       "time=.t[a]",
+		"a quote is not":    `time=."t`,
+		"user has no path":  "time=.t,user=",
+		"there is no time":  "user=.t",
+		`"ip" is not known`: "ip=.t",
+		"tried were json":   "time!=.missing",
 	} {
-		o := Options{Map: places}
-		if o.Format = places["format"]; o.Format != "" {
-			delete(places, "format")
-		}
-		if _, err := Open([]string{"-"}, strings.NewReader(text), o); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Open([]string{"-"}, strings.NewReader(text), Options{Map: places})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: the error is %v; want %q in it", places, err, want)
 		}
 	}
+	_, err := Open([]string{"-"}, strings.NewReader(text), Options{Format: "common", Map: "time=.t"})
+	if err == nil || !strings.Contains(err.Error(), "only json has a map") {
+		t.Error(err)
+	}
+}
+
+// mappedAs is the format of a map for lines like one.
+func mappedAs(t *testing.T, places, line string) format {
+	t.Helper()
+	f, err := mapped(places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, ok := f.prepare([]string{line})
+	if !ok {
+		t.Fatalf("%s does not read %s", places, line)
+	}
+	return f
 }
 
 func TestBrokenJSONIsNotRead(t *testing.T) {
 	good := `{"time":971186136,"path":"/a","n":[1,{"b":null}]}`
-	f, err := mappedJSON(map[string]string{"time": ".time", "path": ".path"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := mappedAs(t, "time=.time,path=.path", good)
 	var d draft
 	var r Record
 	if err := f.request(good, &d, &r); err != nil {
 		t.Fatal(err)
 	}
-	odd, err := mappedJSON(map[string]string{"time": ".time", "path": ".path", "method": ".m"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	odd := mappedAs(t, "time=.time,path=.path,method=.m", good)
 	if err := odd.request(`{"time":971186136,"path":"/a","m":"\u0016\u0003"}`, &d, &r); err != errNotHTTP {
 		t.Errorf("a method that is none: %v", err)
 	}
@@ -165,24 +175,6 @@ func TestBrokenJSONIsNotRead(t *testing.T) {
 		if err := f.request(bad, &d, &r); err == nil {
 			t.Errorf("%.80q was read as %s", bad, show(r))
 		}
-	}
-}
-
-// TestCloudFrontFilesThatWereJoined have a header each.
-func TestCloudFrontFilesThatWereJoined(t *testing.T) {
-	text := "#Fields: date time c-ip cs-method cs-uri-stem\n2019-12-04\t21:02:31\t192.0.2.1\tGET\t/a\n" +
-		"#Version: 1.0\n#Fields: cs-method cs-uri-stem date time\nPUT\t/b\t2019-12-04\t21:02:32\n" +
-		"#Fields: cs-method\nGET\n#Fields: date time cs-uri-stem\n2019-12-04\t21:02:33\t/c\n"
-	l, err := Open([]string{"-"}, strings.NewReader(text), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := all(t, l)
-	if got := targets(list); got != "/a /b /c" || list[1].Method != "PUT" || list[2].Time-list[1].Time != 1e6 {
-		t.Errorf("read %s: %v", got, list)
-	}
-	if file := l.Files()[0]; file.Unread != 2 || file.Reasons[0].Why != errColumns.Error() {
-		t.Errorf("files: %+v", file)
 	}
 }
 
@@ -262,10 +254,10 @@ func TestEscapes(t *testing.T) {
 	var all texts
 	var kept []string
 	for i := range 10000 {
-		kept = append(kept, percent.plain(&all, fmt.Sprintf("%%41%d%%", i)))
+		kept = append(kept, escapes["haproxy"].plain(&all, fmt.Sprintf("#41%d#", i)))
 	}
 	for i, text := range kept {
-		if text != fmt.Sprintf("A%d%%", i) {
+		if text != fmt.Sprintf("A%d#", i) {
 			t.Fatalf("text %d became %q", i, text)
 		}
 	}
@@ -273,16 +265,12 @@ func TestEscapes(t *testing.T) {
 
 // TestWhatIsWrittenIsRead: a record becomes a line in nginx' and Apache's escapes and in JSON, and is the same again.
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	template, err := nginxFormat(`'$msec $request_time $remote_addr "$remote_user" "$request" $status $body_bytes_sent "$http_user_agent"'`)
+	template, err := compile(`'$msec $request_time $remote_addr "$remote_user" "$request" $status $body_bytes_sent "$http_user_agent"'`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := format{read: template.read}
-	mapped, err := mappedJSON(map[string]string{"time": ".t[1]", "took": ".d", "client": ".c", "user": ".u", "request": ".r",
-		"status": ".s", "bytes": ".b", "agent": ".h.a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := template.format(End)
+	mapped := mappedAs(t, `time=.t[1],took=.d,client=.c,user=.u,request=.r,status=.s,bytes=.b,agent=.h.a`, "{}")
 	rapid.Check(t, func(t *rapid.T) {
 		characters := rapid.RuneFrom([]rune("ab \"\\\n-é😀"))
 		value := rapid.OneOf(rapid.String(), rapid.StringOf(characters)).Filter(func(s string) bool { return s != "-" })
@@ -368,15 +356,15 @@ func TestLinesAllocateLittle(t *testing.T) {
 // formatOf is the format of a name for lines.
 func formatOf(t testing.TB, name string, lines []string) format {
 	t.Helper()
-	for _, f := range allFormats() {
-		if f.name != name {
-			continue
-		}
+	list, err := candidates(Options{Format: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
 		if f.prepare != nil {
 			f, _ = f.prepare(lines)
 		}
 		return f
 	}
-	t.Fatalf("there is no format %s", name)
 	return format{}
 }

@@ -2,130 +2,110 @@ package accesslog
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
 )
 
-// A jsonFormat is a product's, or the well-known names of many.
-type jsonFormat struct {
-	name   string
-	needs  []string // paths that lines of the product have
-	timeIs TimeIs   // without start or duration
-	fields []jsonField
+// A place is where a value may be; of several paths the first that is in the log is read.
+type place struct {
+	variable
+	paths  []string
+	needed bool
 }
 
-// A jsonField is where a value may be; of several places the first that is in the log is read. Of several entries for
-// one field too.
-type jsonField struct {
-	field field
-	name  string
-	paths []string
-}
-
-func at(f field, paths ...string) jsonField { return jsonField{field: f, paths: paths} }
-
-func headerAt(name string, paths ...string) jsonField {
-	if name == "User-Agent" {
-		return jsonField{agent, name, paths}
+// parsePlaces reads client=.ip|.address,time!=.ts.
+func parsePlaces(text string) (list []place, err error) {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, paths, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		key, needed := strings.CutSuffix(key, "!")
+		v, known := names[key]
+		if name, found := strings.CutPrefix(key, "header."); found && name != "" {
+			v, known = variable{field: header, header: textproto.CanonicalMIMEHeaderKey(name)}, true
+		}
+		switch {
+		case !known:
+			return nil, fmt.Errorf("map: %q is not known; allowed are %s", key, strings.Join(MapFields(), ", "))
+		case paths == "":
+			return nil, fmt.Errorf("map: %s has no path, as in %s=.%s", key, key, key)
+		}
+		list = append(list, place{v, strings.Split(paths, "|"), needed})
 	}
-	return jsonField{header, name, paths}
+	return list, nil
 }
 
-// jsonFormats are in the order in which they are tried.
-var jsonFormats = []jsonFormat{
-	{"caddy", []string{".request.method", ".request.uri", ".ts"}, End, []jsonField{
-		at(end, ".ts"), at(took, ".duration"),
-		at(client, ".request.client_ip", ".request.remote_ip", ".request.remote_addr"),
-		at(user, ".user_id"), at(method, ".request.method"), at(host, ".request.host"), at(target, ".request.uri"),
-		at(status, ".status"), at(size, ".size"), at(headers, ".request.headers"),
-	}},
-	{"traefik-json", []string{".StartUTC", ".RequestMethod", ".RequestPath"}, Start, []jsonField{
-		at(start, ".StartUTC"), at(tookNanos, ".Duration"), at(client, ".ClientHost", ".ClientAddr"),
-		at(user, ".ClientUsername"), at(method, ".RequestMethod"), at(host, ".RequestHost", ".RequestAddr"),
-		at(target, ".RequestPath"), at(status, ".DownstreamStatus"), at(size, ".DownstreamContentSize"),
-		headerAt("User-Agent", ".request_User-Agent"), headerAt("Referer", ".request_Referer"),
-		headerAt("X-Forwarded-For", ".request_X-Forwarded-For"),
-	}},
-	{"logpush", []string{".EdgeStartTimestamp", ".ClientIP"}, Start, []jsonField{
-		at(start, ".EdgeStartTimestamp"), at(end, ".EdgeEndTimestamp"), at(client, ".ClientIP"),
-		at(method, ".ClientRequestMethod"), at(host, ".ClientRequestHost"),
-		at(target, ".ClientRequestURI", ".ClientRequestPath"), at(status, ".EdgeResponseStatus"),
-		at(size, ".EdgeResponseBytes"), headerAt("User-Agent", ".ClientRequestUserAgent"),
-		headerAt("Referer", ".ClientRequestReferer"),
-	}},
-	{"envoy-json", []string{".start_time", ".response_code"}, Start, []jsonField{
-		at(start, ".start_time"), at(tookMillis, ".duration"),
-		at(client, ".downstream_remote_address", ".downstream_direct_remote_address"),
-		at(method, ".method"), at(host, ".authority", ".:authority"), at(target, ".path", ".x-envoy-origin-path"),
-		at(status, ".response_code"), at(size, ".bytes_sent"), headerAt("User-Agent", ".user_agent", ".user-agent"),
-		headerAt("X-Forwarded-For", ".x_forwarded_for", ".x-forwarded-for"),
-	}},
-	{"json", nil, Either, []jsonField{
-		at(start, ".start_time", ".startTime"),
-		at(end, ".msec", ".time_iso8601", ".time_local", ".@timestamp", ".timestamp", ".time", ".ts", ".datetime"),
-		at(took, ".request_time", ".httpRequest.latency"), at(tookMillis, ".duration_ms", ".latency_ms"),
-		at(client, ".remote_addr", ".remote_ip", ".client_ip", ".clientip", ".remoteAddr", ".remote_address",
-			".remote_host", ".httpRequest.remoteIp", ".client.ip", ".source.ip", ".client", ".ip", ".remoteIP"),
-		at(user, ".remote_user", ".user.name", ".username", ".user"),
-		at(target, ".request_uri", ".uri", ".httpRequest.requestUrl", ".url.original", ".url", ".request_path",
-			".path"),
-		at(query, ".query_string", ".args", ".query"),
-		at(method, ".request_method", ".method", ".verb", ".httpRequest.requestMethod", ".http.request.method"),
-		at(request, ".request", ".request_line"),
-		at(host, ".http_host", ".host", ".server_name", ".vhost", ".authority", ".url.domain"),
-		at(status, ".status", ".status_code", ".response_code", ".httpRequest.status", ".http.response.status_code"),
-		at(size, ".body_bytes_sent", ".bytes_sent", ".bytes", ".size", ".response_size", ".httpRequest.responseSize"),
-		headerAt("User-Agent", ".http_user_agent", ".user_agent", ".userAgent", ".agent", ".httpRequest.userAgent",
-			".user_agent.original"),
-		headerAt("Referer", ".http_referer", ".http_referrer", ".referer", ".referrer", ".httpRequest.referer"),
-		headerAt("X-Forwarded-For", ".http_x_forwarded_for", ".x_forwarded_for"),
-	}},
+// mapped is the format of a map that a user gives.
+func mapped(text string) (f format, err error) {
+	list, err := parsePlaces(text)
+	if err != nil {
+		return f, err
+	}
+	root := &node{}
+	for _, p := range list {
+		to := root
+		if len(p.paths) > 1 { // one path may be within another, of which one is read
+			to = &node{}
+		}
+		for _, path := range p.paths {
+			if err := to.add(path, p.field, p.header); err != nil {
+				return f, fmt.Errorf("map: %s: %w", path, err)
+			}
+		}
+	}
+	if !slices.ContainsFunc(list, func(p place) bool { return p.field == start || p.field == end }) {
+		return f, errors.New("map: there is no time; name where it is, as time=.ts")
+	}
+	return format{name: "json", prepare: func(sample []string) (format, bool) {
+		return jsonFormat("json", list, End, sample)
+	}}, nil
 }
 
-// format is the one that reads lines with the keys of a sample.
-func (f jsonFormat) format(sample []string) (format, bool) {
+// jsonFormat is the format that reads lines with the keys of a sample; false is that they lack what is needed, or the
+// time.
+func jsonFormat(name string, places []place, timeIs TimeIs, sample []string) (format, bool) {
 	lines := decode(sample)
+	if len(lines) == 0 {
+		return format{}, false
+	}
 	has := func(path string) bool {
 		return slices.ContainsFunc(lines, func(line any) bool { return hasValue(line, strings.Split(path, ".")[1:]) })
 	}
-	if len(lines) == 0 || slices.ContainsFunc(f.needs, func(path string) bool { return !has(path) }) {
-		return format{}, false
-	}
 	root := &node{}
 	var found []field
-	for _, place := range f.fields {
-		at := slices.IndexFunc(place.paths, has)
+	for _, p := range places {
+		at := slices.IndexFunc(p.paths, has)
 		switch {
-		case at < 0 && place.rare():
-			for _, path := range place.paths {
-				root.add(path, place.field, place.name) // an error: the place has another value
+		case p.needed && at < 0:
+			return format{}, false
+		case at < 0 && len(p.paths) == 1:
+			at = 0 // a path that is perhaps not a plain one
+		case at < 0 && p.rare():
+			for _, path := range p.paths {
+				root.add(path, p.field, p.header) // an error: the place has another value
 			}
-		case at < 0 || place.field != header && slices.Contains(found, place.field):
-		case root.add(place.paths[at], place.field, place.name) == nil:
-			found = append(found, place.field)
+			continue
+		case at < 0:
+			continue
+		}
+		if root.add(p.paths[at], p.field, p.header) == nil {
+			found = append(found, p.field)
 		}
 	}
-	return jsonFormatOf(f.name, root, found, f.timeIs), slices.Contains(found, start) || slices.Contains(found, end)
+	if slices.ContainsFunc(found, startsKnown) {
+		timeIs = Start
+	}
+	isHTTP := slices.ContainsFunc(found, func(f field) bool { return f == target || f == request })
+	read := func(line string, d *draft) error {
+		d.isHTTP = isHTTP
+		return root.read(line, d)
+	}
+	return format{name: name, timeIs: timeIs, read: read}, slices.Contains(found, start) || slices.Contains(found, end)
 }
 
 // rare reports whether a value may be missing in the first hundred lines of a log, and not in the others.
-func (p *jsonField) rare() bool { return p.field == user || p.field == agent || p.field == header }
-
-func jsonFormatOf(name string, root *node, fields []field, timeIs TimeIs) format {
-	if slices.ContainsFunc(fields, startsKnown) {
-		timeIs = Start
-	}
-	isHTTP := slices.ContainsFunc(fields, func(f field) bool { return f == target || f == path || f == request })
-	return format{name: name, timeIs: timeIs, read: func(line string, d *draft) error {
-		d.isHTTP = isHTTP
-		return root.read(line, d)
-	}}
-}
-
-func startsKnown(f field) bool { return f == start || f >= took && f <= tookNanos }
+func (p *place) rare() bool { return p.field == user || p.field == agent || p.field == header }
 
 func decode(sample []string) (objects []any) {
 	for _, line := range sample {
@@ -144,45 +124,5 @@ func hasValue(value any, path []string) bool {
 		value = object[key]
 	}
 	_, isObject := value.(map[string]any)
-	return value != nil && (!isObject || path[len(path)-1] == "headers")
-}
-
-// mapFields are the names that Options.Map may have, and header.NAME.
-var mapFields = map[string]field{
-	"client": client, "user": user, "method": method, "host": host, "path": target, "target": target, "query": query,
-	"request": request, "time": end, "end": end, "start": start, "took": took, "took_ms": tookMillis,
-	"took_us": tookMicros, "took_ns": tookNanos, "status": status, "bytes": size, "agent": agent, "headers": headers,
-}
-
-// MapFields are the names that Options.Map may have; header.NAME too.
-func MapFields() []string { return append(slices.Sorted(maps.Keys(mapFields)), "header.NAME") }
-
-func mappedJSON(places map[string]string) (format, error) {
-	root := &node{}
-	var fields []field
-	for _, key := range slices.Sorted(maps.Keys(places)) {
-		f, known := mapFields[key]
-		name, isHeader := strings.CutPrefix(key, "header.")
-		if isHeader && name != "" {
-			f, known, name = header, true, textproto.CanonicalMIMEHeaderKey(name)
-		}
-		if f == agent {
-			name = "User-Agent"
-		}
-		if !known {
-			return format{}, fmt.Errorf("map: %q is not known; allowed are %s", key, strings.Join(MapFields(), ", "))
-		}
-		if places[key] == "" {
-			return format{}, fmt.Errorf("map: %s has no path", key)
-		}
-		if err := root.add(places[key], f, name); err != nil {
-			return format{}, fmt.Errorf("map: %s=%s: %w", key, places[key], err)
-		}
-		fields = append(fields, f)
-	}
-	if !slices.Contains(fields, start) && !slices.Contains(fields, end) {
-		return format{}, fmt.Errorf("map: there is no time; name where it is, as time=.ts")
-	}
-	f := jsonFormatOf("json", root, fields, End)
-	return f, nil
+	return value != nil && (!isObject || len(path) > 0 && path[len(path)-1] == "headers")
 }

@@ -7,8 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/klauspost/compress/zstd"
+	"strings"
 )
 
 const (
@@ -16,65 +15,39 @@ const (
 	longestLine = 64 << 10
 	// endless is the length of a line that no log has.
 	endless = 64 << 20
-	// zstdWindow is the memory that a file may ask for: what zstd --long=27 makes, and zstd reads without an option.
-	zstdWindow = 128 << 20
 )
 
 var errTooLong = errors.New("the line is longer than 64 KiB")
 
-// lines reads the lines of a file, which may be compressed.
+// lines reads the lines of a file, which may be compressed with gzip.
 type lines struct {
 	name   string
 	text   *bufio.Reader
-	kind   string // gzip, zstd or ""
-	number int64  // of the last line
-	size   int64  // of the text up to there
-	limit  int64  // of size; 0 is none
-	close  func()
+	gzip   bool
+	number int64 // of the last line
+	size   int64 // of the text up to there
 }
 
-var compressions = []struct {
-	magic, name string
-	open        func(io.Reader) (io.Reader, func(), error)
-}{
-	{"\x1f\x8b", "gzip", func(r io.Reader) (io.Reader, func(), error) {
-		z, err := gzip.NewReader(r)
-		return z, func() {}, err
-	}},
-	{"\x28\xb5\x2f\xfd", "zstd", openZstd},
-	{"\x50\x2a\x4d\x18", "zstd", openZstd}, // of pzstd, which begins with a frame to skip
-	{"BZh", "bzip2", nil},
-	{"\xfd7zXZ\x00", "xz", nil},
-	{"PK\x03\x04", "zip", nil},
-}
-
-func openZstd(r io.Reader) (io.Reader, func(), error) {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(zstdWindow))
-	if err != nil {
-		return nil, nil, err
-	}
-	return z, z.Close, nil
-}
+// foreign are the first bytes of files that have to be decompressed first.
+var foreign = map[string]string{"\x28\xb5\x2f\xfd": "zstd", "\x50\x2a\x4d\x18": "zstd", "BZh": "bzip2",
+	"\xfd7zXZ\x00": "xz", "PK\x03\x04": "zip"}
 
 // openLines finds out by the first bytes how the file is compressed.
-func openLines(name string, r io.Reader, limit int64) (*lines, error) {
-	l := &lines{name: name, limit: limit, close: func() {}}
-	raw := bufio.NewReaderSize(r, longestLine+2) // with CR LF
-	l.text = raw
-	head, _ := raw.Peek(6)
-	for _, c := range compressions {
-		if !bytes.HasPrefix(head, []byte(c.magic)) {
-			continue
+func openLines(name string, r io.Reader) (*lines, error) {
+	l := &lines{name: name, text: bufio.NewReaderSize(r, longestLine+2)} // with CR LF
+	head, _ := l.text.Peek(6)
+	for magic, kind := range foreign {
+		if strings.HasPrefix(string(head), magic) {
+			return nil, fmt.Errorf("%s is compressed with %s, which is not read; decompress it first, such as: "+
+				"zstdcat log.zst | weir backtest weir.yaml -", name, kind)
 		}
-		if c.open == nil {
-			return nil, fmt.Errorf("%s is compressed with %s, which is not read; decompress it first", name, c.name)
-		}
-		plain, stop, err := c.open(raw)
+	}
+	if strings.HasPrefix(string(head), "\x1f\x8b") {
+		plain, err := gzip.NewReader(l.text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", name, c.name, err)
+			return nil, fmt.Errorf("%s: gzip: %w", name, err)
 		}
-		l.text, l.kind, l.close = bufio.NewReaderSize(plain, longestLine+2), c.name, stop
+		l.text, l.gzip = bufio.NewReaderSize(plain, longestLine+2), true
 	}
 	if mark, _ := l.text.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		l.text.Discard(3)
@@ -87,9 +60,6 @@ func openLines(name string, r io.Reader, limit int64) (*lines, error) {
 func (l *lines) next() (line []byte, err error) {
 	line, err = l.text.ReadSlice('\n')
 	l.size += int64(len(line))
-	if l.limit > 0 && l.size > l.limit {
-		return nil, fmt.Errorf("%s: there is more than the %d bytes of text that are allowed", l.name, l.limit)
-	}
 	switch {
 	case err == nil:
 		line = line[:len(line)-1]
@@ -115,7 +85,7 @@ func (l *lines) readPast(beginning []byte) (line []byte, err error) {
 		more, err = l.text.ReadSlice('\n')
 		length += len(more)
 		l.size += int64(len(more))
-		if length > endless || l.limit > 0 && l.size > l.limit {
+		if length > endless {
 			return nil, fmt.Errorf("%s: line %d is longer than %d bytes; this is no access log", l.name, l.number,
 				length)
 		}
@@ -131,12 +101,9 @@ func (l *lines) broken(err error) error {
 	what := "reading failed"
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		what = "the file is cut off"
-	case l.kind != "":
-		what = "the file is damaged"
-	}
-	if l.kind != "" {
-		what += " (" + l.kind + ")"
+		what = "the file is cut off (gzip)"
+	case l.gzip:
+		what = "the file is damaged (gzip)"
 	}
 	return fmt.Errorf("%s: %s after %d lines, %d bytes of text: %w", l.name, what, l.number, l.size, err)
 }

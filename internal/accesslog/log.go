@@ -13,18 +13,16 @@ import (
 
 // Options are how to read a log. The zero value detects the format.
 type Options struct {
-	// Format is a name of Formats, or nginx: or apache: and the format as it is in the server's configuration; "" or
+	// Format is a name of Formats, or a template as nginx (with $) or Apache (with %) has it in its configuration; "" or
 	// "auto" detects it from the first lines of each file.
 	Format string
-	// Map says where the values are in lines of JSON: client=.ip, path=.uri, time=.ts; see MapFields.
-	Map map[string]string
+	// Map says where the values are in lines of JSON: client=.ip,path=.uri|.url,time=.ts; see MapFields.
+	Map string
 	// Window is how late a line may be to be sorted; 0 is a minute. Later lines are kept, with the time of the request
 	// before them.
 	Window time.Duration
 	// Zone is that of times that do not say theirs; nil is UTC.
 	Zone *time.Location
-	// MaxText is how many bytes of text, uncompressed, are read from a file before Next fails; 0 is no bound.
-	MaxText int64
 	// Progress, if non-nil, is called by Open and Next with the bytes read from all files, compressed ones as they are,
 	// and their total; 0 if it is not known, as that of a pipe.
 	Progress func(read, total int64)
@@ -54,7 +52,6 @@ type File struct {
 	Lines, Requests, Unread int64
 	// Late requests came later than Options.Window, and have the time of the request before them.
 	Late     int64
-	Reasons  []Reason // of Unread
 	Examples []Unread // the first of Unread
 }
 
@@ -68,12 +65,6 @@ const (
 	End    TimeIs = "end"
 	Either TimeIs = "start or end"
 )
-
-// A Reason says why lines could not be read.
-type Reason struct {
-	Why   string
-	Lines int64
-}
 
 // An Unread line is one that could not be read.
 type Unread struct {
@@ -185,18 +176,17 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// A file is read twice if it can be: its first lines by open, which then gives back the memory of the decoder, and all
-// of it from the moment on that the merge reaches its time. So a year of files can be merged.
+// A file has its first lines read by open, and the others from the moment on that the merge reaches its time.
 type file struct {
 	File
 	log     *Log
 	index   int
 	options Options
 
-	raw   *os.File
+	raw   *os.File  // nil: stdin
 	input io.Reader // raw or stdin
 	lines *lines
-	early []earlyLine // lines that open read from an input that cannot be read again
+	early []earlyLine // lines that open read
 
 	format   format
 	draft    draft
@@ -216,7 +206,7 @@ type earlyLine struct {
 
 func (f *file) open(stdin io.Reader, formats []format) error {
 	f.input = stdin
-	again := false
+	regular := false
 	if f.Name != "-" {
 		var err error
 		if f.raw, err = os.Open(f.Name); err != nil {
@@ -230,31 +220,15 @@ func (f *file) open(stdin io.Reader, formats []format) error {
 		if info.IsDir() {
 			return fmt.Errorf("%s is a directory", f.Name)
 		}
-		again = info.Mode().IsRegular()
+		regular = info.Mode().IsRegular()
 		f.log.total += info.Size()
 	}
-	if !again {
-		f.log.endless = true
-	}
-	lines, err := openLines(f.Name, counter{f}, f.options.MaxText)
-	if err != nil {
+	f.log.endless = f.log.endless || !regular
+	var err error
+	if f.lines, err = openLines(f.Name, counter{f}); err != nil {
 		return err
 	}
-	f.lines = lines
-	if err := f.detect(formats); err != nil {
-		return err
-	}
-	if !again {
-		return nil
-	}
-	f.lines.close()
-	f.lines, f.early, f.ended = nil, nil, false
-	at, err := f.raw.Seek(0, io.SeekCurrent)
-	f.log.read -= at
-	if err == nil {
-		_, err = f.raw.Seek(0, io.SeekStart)
-	}
-	return err
+	return f.detect(formats)
 }
 
 // A counter counts what is read from a file.
@@ -306,7 +280,6 @@ func (f *file) detect(formats []format) error {
 	f.format, f.began = found, true
 	f.Format, f.TimeIs = found.name, found.timeIs
 	f.earliest, f.Resolution = reads.earliest, reads.resolution
-	f.draft.clock.previous, f.draft.clock.second = 0, ""
 	return nil
 }
 
@@ -330,9 +303,7 @@ func (f *file) readLine() error {
 		}
 		f.order.discard(slot)
 	}
-	if err != errNoRequest {
-		f.unread(number, text, err)
-	}
+	f.unread(number, text, err)
 	return nil
 }
 
@@ -342,35 +313,19 @@ func (f *file) nextLine() (number int64, text string, err error) {
 		f.early = f.early[1:]
 		return line.number, line.text, line.err
 	}
-	if f.lines == nil {
-		if f.lines, err = openLines(f.Name, counter{f}, f.options.MaxText); err != nil {
-			return 0, "", err
-		}
-	}
 	line, err := f.lines.next()
 	return f.lines.number, string(line), err
 }
 
 func (f *file) unread(number int64, text string, err error) {
 	f.Unread++
-	why := err.Error()
 	if len(f.Examples) < examples {
 		text = text[:min(len(text), longestExample)]
-		f.Examples = append(f.Examples, Unread{number, strings.ToValidUTF8(text, "\ufffd"), why})
+		f.Examples = append(f.Examples, Unread{number, strings.ToValidUTF8(text, "\ufffd"), err.Error()})
 	}
-	for i := range f.Reasons {
-		if f.Reasons[i].Why == why {
-			f.Reasons[i].Lines++
-			return
-		}
-	}
-	f.Reasons = append(f.Reasons, Reason{why, 1})
 }
 
 func (f *file) close() {
-	if f.lines != nil {
-		f.lines.close()
-	}
 	if f.raw != nil {
 		f.raw.Close()
 	}

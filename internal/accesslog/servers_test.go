@@ -238,14 +238,14 @@ func TestNginxLogs(t *testing.T) {
 			t.Errorf("combined: %+v", file)
 		}
 		for _, f := range nginxFormats {
-			list, file := logged(t, filepath.Join(dir, f.name), len(requests), Options{Format: "nginx:" + f.directive})
+			list, file := logged(t, filepath.Join(dir, f.name), len(requests), Options{Format: f.directive})
 			wants(t, f.name, list, requests, client, f.has)
 			if strings.Contains(f.has, "took") != (file.TimeIs == Start) {
 				t.Errorf("%s: %+v", f.name, file)
 			}
 		}
-		places := map[string]string{"time": ".time", "client": ".ip", "user": ".user", "method": ".method", "path": ".uri",
-			"status": ".status", "took": ".took", "agent": ".agent", "header.x-forwarded-for": ".xff"}
+		places := "time=.time,client=.ip,user=.user,method=.method,path=.uri,status=.status,took=.took,agent=.agent," +
+			"header.x-forwarded-for=.xff"
 		list, _ = logged(t, filepath.Join(dir, "lines"), len(requests), Options{Format: "json", Map: places})
 		wants(t, "JSON", list, requests, client, "agent user took proxied")
 	}

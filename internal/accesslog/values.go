@@ -70,7 +70,8 @@ func (d *draft) set(f field, name, text string) (err error) {
 	switch f {
 	case client:
 		d.Client = address(text)
-	case clientAndPort:
+	case clientAndPort: // perhaps after what syslog writes
+		text = text[strings.LastIndexByte(text, ' ')+1:]
 		d.Client = address(text[:max(0, strings.LastIndexByte(text, ':'))])
 	case lastForwarded:
 		d.Client = address(strings.TrimSpace(text[strings.LastIndexByte(text, ',')+1:]))

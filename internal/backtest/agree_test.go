@@ -12,7 +12,7 @@ import (
 // A limit of three requests an hour answered the log; rules with another one differ by what they refuse otherwise.
 func TestRulesAreComparedWithWhatALogAnswered(t *testing.T) {
 	t.Parallel()
-	const format = `nginx:$remote_addr - - [$time_local] "$request" $status $limit_req_status`
+	const format = `$remote_addr - - [$time_local] "$request" $status $limit_req_status`
 	for _, byLimit := range []bool{false, true} {
 		var log strings.Builder
 		for i := range 10 {

@@ -595,7 +595,7 @@ func TestRequestsEndBeforeOthersBegin(t *testing.T) {
 		log := "192.0.2.1 1000.000 \"GET /a HTTP/1.1\" 200 1.000\n" +
 			"192.0.2.1 1001.000 \"GET /b HTTP/1.1\" 200 " + map[string]string{"1000.000": "1.000", "999.999": "1.001"}[start] + "\n"
 		c := configOf(t, "rules:\n  - {name: slots, limit: concurrency 1 ttl 1h}\n", log,
-			accesslog.Options{Format: `nginx:$remote_addr $msec "$request" $status $request_time`})
+			accesslog.Options{Format: `$remote_addr $msec "$request" $status $request_time`})
 		if got := decisions(t, c)[2]; got != want {
 			t.Errorf("the request that begins at %s: %s, want %s", start, got, want)
 		}

@@ -297,7 +297,7 @@ func TestTheSameRequestsAreRefusedWhileOthersLast(t *testing.T) {
 	t.Parallel()
 	log, list := heldLog(1200)
 	c := configOf(t, concurrency, log,
-		accesslog.Options{Format: `nginx:$remote_addr $msec "$request" $status $request_time`})
+		accesslog.Options{Format: `$remote_addr $msec "$request" $status $request_time`})
 	decisions, err := backtest.Decisions(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -61,8 +61,8 @@ func newBacktest(s *System) *cobra.Command {
 		Long: `Replay access logs through rules, by the gate and the store of a server and the clock of the log,
 and report what the rules would have refused. No server or Redis is asked, and nothing is changed.
 
-RULES is a file, a directory or a URL, as for weir serve --config. Logs may be compressed (gzip,
-zstd); several are merged by time; - is the standard input.
+RULES is a file, a directory or a URL, as for weir serve --config. Logs may be compressed with
+gzip; several are merged by time; - is the standard input.
 
 The exit code is 3 if the rules would refuse more than --max-refused, and 2 if nothing follows from
 the log: it has too few requests, too many lines that cannot be read, or lines in disorder.`,
@@ -84,7 +84,7 @@ the log: it has too few requests, too many lines that cannot be read, or lines i
 func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.logFormat, "log-format", "auto",
-		"`FORMAT` of the log: auto, "+strings.Join(accesslog.Formats(), ", ")+",\nor nginx: and a log_format")
+		"`FORMAT` of the log: auto, "+strings.Join(accesslog.Formats(), ", ")+",\nor a template of nginx ($) or Apache (%)")
 	flags.StringArrayVar(&f.maps, "map", nil, "for json: where the values are, such as `client=.ip,path=.uri,time=.ts`")
 	flags.StringVar(&f.zone, "log-zone", "UTC", "time `ZONE` of times that do not say theirs, such as Europe/Berlin")
 	flags.StringVar(&f.from, "from", "", "`TIME` of the first request, such as 2026-11-20 or 2026-11-20T09:00:00Z")
@@ -330,22 +330,10 @@ func (f *backtestFlags) limits(c *backtest.Config) error {
 
 // open returns the function that opens the logs. The standard input is kept in a temporary file if it is read twice.
 func (f *backtestFlags) open(s *System, names []string) (func(pass, passes int) (backtest.Source, error), error) {
-	options := accesslog.Options{Format: f.logFormat}
+	options := accesslog.Options{Format: f.logFormat, Map: strings.Join(f.maps, ",")}
 	var err error
 	if options.Zone, err = time.LoadLocation(f.zone); err != nil {
 		return nil, usagef("--log-zone is %.80q; allowed: a time zone such as Europe/Berlin", f.zone)
-	}
-	for _, text := range f.maps {
-		for pair := range strings.SplitSeq(text, ",") {
-			name, path, ok := strings.Cut(pair, "=")
-			if !ok {
-				return nil, usagef("--map has %.80q; allowed: NAME=PATH, such as client=.ip", pair)
-			}
-			if options.Map == nil {
-				options.Map = make(map[string]string)
-			}
-			options.Map[strings.TrimSpace(name)] = strings.TrimSpace(path)
-		}
 	}
 	var kept *os.File
 	return func(pass, passes int) (backtest.Source, error) {
