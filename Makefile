@@ -133,11 +133,12 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \
 	TestFlagsOfThePagesExist TestFilesKeepHistory TestTheSameLinesAreRefusedOverHTTP TestAdviceDoesNotFollowTheAttackers \
 	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestCaddy TestHAProxy \
-	TestTraffic TestPageOfSimulations TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
-	TestReplyOfAnotherShapeIsAnError
+	TestTraffic TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
+	TestReplyOfAnotherShapeIsAnError \
+	TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr ./internal/quota \
-	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport ./internal/simulate
+	./internal/ratefields ./internal/redisslot ./internal/accesslog ./internal/review ./internal/ruleimport
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^TestStoreByBatches$$/^(vectors|known_faults)$$|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')

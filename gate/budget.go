@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/deadline"
 )
 
@@ -14,10 +13,6 @@ import (
 // which bounds single calls only. The default is no bound.
 func WithBudget(budget time.Duration) Option { return func(g *Gate) { g.budget.Timeout = budget } }
 
-// WithDriver puts the budget of decisions into the time of a driver. It is for weir simulate; WithClock is the clock of
-// rules.
-func WithDriver(c clock.Clock) Option { return func(g *Gate) { g.budget.Clock = c } }
-
 // A budget makes the contexts of decisions. Its Timeout is 0 without a budget.
 type budget struct{ deadline.Shared }
 
@@ -26,7 +21,7 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 	if b.Timeout <= 0 || ctx.Err() != nil {
 		return ctx, func() {}
 	}
-	now := b.Clock.Now()
+	now := time.Now()
 	end := now.Add(b.Timeout - b.Timeout/16)
 	if own, ok := ctx.Deadline(); ok && own.Before(end) {
 		return ctx, func() {}
@@ -36,10 +31,10 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 		caller = d.caller
 	}
 	if b.Timeout > deadline.Short && ctx.Done() != nil {
-		bounded, cancel := b.Clock.WithDeadline(ctx, end)
-		return &decisionContext{bounded, caller, b.Clock}, cancel
+		bounded, cancel := context.WithDeadline(ctx, end)
+		return &decisionContext{bounded, caller}, cancel
 	}
-	return &decisionContext{b.Context(now), caller, b.Clock}, func() {}
+	return &decisionContext{b.Context(now), caller}, func() {}
 }
 
 // mostBefore is the longest time before a caller's deadline that is kept for the answer.
@@ -72,7 +67,6 @@ func BeforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 type decisionContext struct {
 	context.Context
 	caller context.Context
-	clock  clock.Clock
 }
 
 type decisionKey struct{}
@@ -111,9 +105,9 @@ func (g *Gate) detached(ctx context.Context) (context.Context, context.CancelFun
 	if !ok {
 		return context.WithTimeout(context.WithoutCancel(ctx), most)
 	}
-	end := d.clock.Now().Add(most)
+	end := time.Now().Add(most)
 	if left, ok := d.Context.Deadline(); ok && left.Before(end) {
 		end = left
 	}
-	return d.clock.WithDeadline(context.WithoutCancel(ctx), end)
+	return context.WithDeadline(context.WithoutCancel(ctx), end)
 }

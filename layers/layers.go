@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/breaker"
 	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/layers/coalesce"
@@ -98,9 +97,6 @@ type Options struct {
 	// Warn, if non-nil, is called when updates cannot be sent or received.
 	Warn func(text string)
 
-	// Clock is the time of the layers. Programs leave it out; weir simulate drives it.
-	Clock clock.Clock
-
 	clock   func() time.Duration // of the refusal cache
 	longest time.Duration        // for which it remembers; 0 is its default
 }
@@ -136,7 +132,7 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	}
 	s := &Stack{Store: shared, Local: local, shared: shared}
 	s.addExact(&o)
-	s.lease = lease.NewAt(o.Clock, s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).lease() })
+	s.lease = lease.New(s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).lease() })
 	s.Store = s.lease
 	if o.Bounds != nil {
 		s.ceiling = ceiling.New(s.Store, o.Bounds, func(l *weir.Limit) (float64, bool) {
@@ -154,17 +150,17 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 // addExact adds the layers between the shared store and the leases.
 func (s *Stack) addExact(o *Options) {
 	if o.has("breaker") {
-		s.breaker = breaker.New(s.Store, breaker.Config{Slow: o.Timeout / 4 * 3, Changed: o.changed, Clock: o.Clock})
+		s.breaker = breaker.New(s.Store, breaker.Config{Slow: o.Timeout / 4 * 3, Changed: o.changed})
 		s.Store = s.breaker
 	}
 	if o.has("coalesce") {
-		s.coalesce = coalesce.New(s.Store, coalesce.Config{Timeout: o.Timeout, Cluster: o.Cluster, Clock: o.Clock})
+		s.coalesce = coalesce.New(s.Store, coalesce.Config{Timeout: o.Timeout, Cluster: o.Cluster})
 		s.Store = s.coalesce
 	}
 	if !o.has("recall") {
 		return
 	}
-	config := recall.Config{Longest: o.longest, Updates: o.Updates, Warn: o.Warn, Clock: o.clock, Driven: o.Clock}
+	config := recall.Config{Longest: o.longest, Updates: o.Updates, Warn: o.Warn, Clock: o.clock}
 	if o.Cluster {
 		config.Longest = clusterRefusal
 	}

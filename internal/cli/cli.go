@@ -90,7 +90,7 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
-		newSimulate(system), newExplain(system), newVerifyProxy(system), newSchema(),
+		newExplain(system), newVerifyProxy(system), newSchema(),
 		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
 		newCompletion())

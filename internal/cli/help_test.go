@@ -97,7 +97,7 @@ func TestExamples(t *testing.T) {
 	here := call{dir: dir, env: []string{"HOME=" + dir, "WEIR_HTTP=127.0.0.1:0", "WEIR_GATEWAY=127.0.0.1:0"}}
 	running := here.serve(t, "--http", "127.0.0.1:0", "--gateway", "off", "--config", "weir.yaml")
 	all := 0
-	for _, command := range slices.Concat([]string{"", "serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
+	for _, command := range slices.Concat([]string{"", "serve", "check", "test", "schema", "import", "backtest", "explain", "health", "schema", "version", "completion", "audit", "audit query", "audit tail"}, operators) {
 		list := examples(t, command)
 		if command == "" {
 			list = append(list, shown(t)...)
@@ -156,7 +156,7 @@ var (
 func TestFlagsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	var known []string
-	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "simulate", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "verify-proxy"}, operators) {
+	for _, command := range slices.Concat([]string{"serve", "check", "test", "schema", "import", "backtest", "explain", "health", "rules restore", "rules edit", "audit query", "audit tail", "verify-proxy"}, operators) {
 		_, text, _ := strings.Cut(call{}.run(t, append(strings.Fields(command), "--help")...).out, "Flags:\n")
 		for _, flag := range flagLine.FindAllStringSubmatch(text, -1) {
 			known = append(known, flag[1])

@@ -5,8 +5,6 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirproject/weir/internal/clock"
 )
 
 // Short is the longest timeout under which a call need not watch its caller's context while it waits: it ends
@@ -18,7 +16,6 @@ const Short = 250 * time.Millisecond
 // share a context, which ends 14/16 to 15/16 of the timeout after their begin. It is safe for concurrent use.
 type Shared struct {
 	Timeout time.Duration
-	Clock   clock.Clock // of the contexts
 	current atomic.Pointer[span]
 }
 
@@ -37,7 +34,7 @@ func (s *Shared) Context(now time.Time) context.Context {
 		return current
 	}
 	share := s.Timeout / 16
-	ctx, stop := s.Clock.WithDeadline(context.Background(), now.Add(s.Timeout-share))
+	ctx, stop := context.WithDeadline(context.Background(), now.Add(s.Timeout-share))
 	next := &span{ctx, stop, now.Add(share)}
 	if s.current.CompareAndSwap(current, next) {
 		return next

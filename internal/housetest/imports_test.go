@@ -103,7 +103,7 @@ var mayImport = []struct {
 		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
 	{[]string{"internal/respguard"}, nil, "it reads bytes"},
 	{[]string{"internal/redisslot"}, nil, "it is arithmetic, and knows no caller"},
-	{[]string{"internal/deadline"}, []string{"internal/clock"}, "it is time, and knows no caller"},
+	{[]string{"internal/deadline"}, nil, "it is time, and knows no caller"},
 	{[]string{"internal/redisconn"}, []string{"", "internal/algorithm", "internal/redisconn", "internal/redisslot", "internal/respguard"},
 		"it reaches a Redis and runs scripts there, whatever lies in it"},
 	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
@@ -142,8 +142,6 @@ var mayImport = []struct {
 		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
 	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
 		"it reads rules and calls no store; front ends have no part in it"},
-	{[]string{"internal/simulate"}, []string{"", "internal/engine", "internal/servermetrics", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/ratefields", "internal/pace", "internal/wording", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/telemetry", "internal/webvalues", "internal/keytext", "internal/requestid"},
-		"a simulation has the gate and the layers of a server, with the terms that the wiring gives them; it reaches no Redis"},
 	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
 	{[]string{"internal/requestid"}, []string{}, "it reads texts"},
 	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static", "internal/keytext", "internal/quota", "internal/whynot", "internal/requestid"},
@@ -161,7 +159,7 @@ var mayImport = []struct {
 }
 
 // plain are packages of constants, arithmetic, tables and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/clock", "internal/rpcstatus",
+var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/rpcstatus",
 	"internal/endpoints", "internal/servicekind", "internal/rotated", "internal/timewords"}
 
 func TestTheHouseImportsDownwards(t *testing.T) {

@@ -36,12 +36,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 )
 
 // A Config configures New. The unexported fields are constants but for tests.
@@ -53,8 +53,6 @@ type Config struct {
 	// Changed, if non-nil, receives each change of the state, sequentially. It runs during the change, possibly in a
 	// caller's goroutine: it must be fast and must not close the store.
 	Changed func(Change)
-	// Clock is the time of the breaker.
-	Clock clock.Clock
 
 	burst       int64         // failures in a row that open the breaker, if none is answered for as long as Slow
 	first, most time.Duration // bounds of the interval between probes, which is jittered down to a half
@@ -80,7 +78,7 @@ type Breaker struct {
 	ctx    context.Context // for the probes
 	cancel context.CancelFunc
 	probed *weir.Limit
-	prober clock.Group
+	prober sync.WaitGroup
 
 	mu      sync.Mutex // serializes changes of the phase
 	closed  bool
@@ -94,8 +92,7 @@ func New(next weir.Store, config Config) *Breaker {
 	config.first, config.most = cmp.Or(config.first, 50*time.Millisecond), cmp.Or(config.most, 500*time.Millisecond)
 	config.ramp = cmp.Or(config.ramp, 250*time.Millisecond)
 	b := &Breaker{
-		next: next, config: config, born: config.Clock.Now(), tripped: make(chan struct{}, 1),
-		prober: clock.Group{Clock: config.Clock},
+		next: next, config: config, born: time.Now(), tripped: make(chan struct{}, 1),
 		probed: weir.MustLimit("weir.breaker", weir.FixedWindow{Limit: weir.MaxUnits, Window: time.Second}),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -126,7 +123,7 @@ func (b *Breaker) Stats() Stats {
 }
 
 // now is the time since New. time.Since reads one clock, time.Now two.
-func (b *Breaker) now() time.Duration { return b.config.Clock.Since(b.born) }
+func (b *Breaker) now() time.Duration { return time.Since(b.born) }
 
 // enter admits a call, or returns the error that refuses it.
 func (b *Breaker) enter() (*phase, time.Duration, error) {
@@ -139,7 +136,7 @@ func (b *Breaker) enter() (*phase, time.Duration, error) {
 
 // admits decides at random whether a half-open breaker admits a call.
 func (b *Breaker) admits(t *phase, now time.Duration) bool {
-	return t.state == HalfOpen && b.config.Clock.Int64N(int64(b.config.ramp)) < int64(now-t.began)
+	return t.state == HalfOpen && rand.Int64N(int64(b.config.ramp)) < int64(now-t.began)
 }
 
 // An outcome counts the requests of one admitted call by their effect on the breaker.
@@ -170,7 +167,7 @@ func (b *Breaker) add(ctx context.Context, o *outcome, err error) {
 // over reports whether a context has ended. Connections have the same deadline and may end slightly earlier.
 func (b *Breaker) over(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !b.config.Clock.Now().Before(end)
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // late corrects an outcome for a call that took at least Config.Slow: abandoned requests count as lost. In a batch

@@ -1,11 +1,14 @@
 package breaker
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // trip opens the breaker, unless the phase of the evidence has ended.
@@ -34,8 +37,8 @@ const probeRatio = 20
 func (b *Breaker) opening(cause error) *phase {
 	now := b.now()
 	most := min(max(b.config.first, (now-b.down)/probeRatio), b.config.most)
-	wait := most/2 + time.Duration(b.config.Clock.Int64N(int64(most/2+1)))
-	refusal := &OpenError{Next: b.config.Clock.Now().Add(wait), Cause: cause}
+	wait := most/2 + time.Duration(rand.Int64N(int64(most/2+1)))
+	refusal := &OpenError{Next: time.Now().Add(wait), Cause: cause}
 	return &phase{state: Open, began: now, wait: wait, refusal: refusal}
 }
 
@@ -50,13 +53,13 @@ func (b *Breaker) change(to *phase, cause error) {
 		b.counts.opened.Add(1)
 	}
 	if b.config.Changed != nil {
-		b.config.Changed(Change{From: from, To: to.state, At: b.config.Clock.Now(), Cause: cause})
+		b.config.Changed(Change{From: from, To: to.state, At: time.Now(), Cause: cause})
 	}
 }
 
 // tend probes an open breaker until it is closed.
 func (b *Breaker) tend() {
-	for b.ctx.Err() == nil && b.config.Clock.Pause(b.phase.Load().wait, b.ctx.Done()) {
+	for b.ctx.Err() == nil && pause.For(b.phase.Load().wait, b.ctx.Done()) {
 		if err := b.probe(); err != nil {
 			b.stayOpen(err)
 		} else if b.close() {
@@ -71,9 +74,9 @@ const probeKeys = 16
 // probe charges, because a peek only proves that the store can be read.
 func (b *Breaker) probe() error {
 	b.counts.probes.Add(1)
-	ctx, cancel := b.config.Clock.WithTimeout(b.ctx, b.config.Slow)
+	ctx, cancel := context.WithTimeout(b.ctx, b.config.Slow)
 	defer cancel()
-	key := "probe-" + strconv.FormatInt(b.config.Clock.Int64N(probeKeys), 10)
+	key := "probe-" + strconv.FormatInt(rand.Int64N(probeKeys), 10)
 	claim := weir.Claim{Key: key, Limit: b.probed, Cost: 1}
 	began := b.now()
 	err := b.next.Charge(ctx, []weir.Claim{claim}, nil)
@@ -99,9 +102,8 @@ func (b *Breaker) stayOpen(cause error) {
 // close admits a growing share of calls. It returns false if the breaker opened again meanwhile.
 func (b *Breaker) close() bool {
 	t := b.beginHalfOpen()
-	ramp, cancel := b.config.Clock.WithTimeout(b.ctx, b.config.ramp)
+	ramp, cancel := context.WithTimeout(b.ctx, b.config.ramp)
 	defer cancel()
-	b.config.Clock.Wait(b.tripped, ramp)
 	select {
 	case <-ramp.Done():
 	case <-b.tripped:

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/layer"
 	"github.com/weirproject/weir/internal/redisslot"
 )
@@ -39,7 +38,6 @@ type Store struct {
 	weir.Store // the next one
 	seed       layer.Seed
 	timeout    time.Duration
-	clock      clock.Clock
 	place      func([]weir.Claim) int // nil: by hash
 	shards     []shard
 	closed     atomic.Bool
@@ -54,8 +52,6 @@ type Config struct {
 	// Cluster says that the store is a Redis Cluster. Callers are split into queues by ranges of slots: only callers of
 	// one range share a call, so that a frozen server delays only its own. A call is for one slot anyway.
 	Cluster bool
-	// Clock is the time of the callers. With a driver's, there is one queue on any number of cores.
-	Clock clock.Clock
 }
 
 // places is the number of queues of a Cluster.
@@ -78,17 +74,9 @@ const coresPerShard = 4
 // A batch is decided in a context without the values of any caller's and without a deadline but that of
 // Config.Timeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
 func New(next weir.Store, config Config) *Store {
-	shards := max(1, runtime.GOMAXPROCS(0)/coresPerShard)
-	if config.Clock.Driver != nil {
-		shards = 1
-	}
-	s := newStore(next, shards)
-	s.seed, s.clock = layer.NewSeed(config.Clock), config.Clock
+	s := newStore(next, max(1, runtime.GOMAXPROCS(0)/coresPerShard))
 	if config.Cluster {
 		s.place, s.shards = placeOf, make([]shard, places)
-	}
-	for i := range s.shards {
-		s.shards[i].clock = config.Clock
 	}
 	if config.Timeout > 0 {
 		s.timeout = config.Timeout
@@ -101,7 +89,7 @@ func newStore(next weir.Store, shards int) *Store {
 	if limit <= 0 {
 		limit = longest
 	}
-	return &Store{Store: next, seed: layer.NewSeed(clock.Clock{}), timeout: limit, shards: make([]shard, shards)}
+	return &Store{Store: next, seed: layer.NewSeed(), timeout: limit, shards: make([]shard, shards)}
 }
 
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
@@ -153,7 +141,7 @@ func (s *Store) decide(ctx context.Context, claims []weir.Claim, decisions []wei
 	full := l.takeFull()
 	l.mu.Unlock()
 	if full != nil {
-		s.clock.Go(func() { s.send(l, full) })
+		go s.send(l, full)
 	}
 	return waiter.wait(ctx, decisions)
 }
@@ -190,10 +178,10 @@ func (s *Store) send(l *shard, b *batch) {
 // waited for a considerable part of their time.
 func (s *Store) bound(b *batch) (context.Context, context.CancelFunc) {
 	part := s.timeout / 16
-	if s.clock.Since(b.opened) < part {
+	if time.Since(b.opened) < part {
 		return context.Background(), func() {}
 	}
-	return s.clock.WithDeadline(context.Background(), b.opened.Add(s.timeout-part))
+	return context.WithDeadline(context.Background(), b.opened.Add(s.timeout-part))
 }
 
 // end removes a call that has ended, and begins the next if callers wait.
@@ -210,7 +198,7 @@ func (s *Store) end(l *shard, t call) {
 		t.batch.release()
 	}
 	if next != nil {
-		s.clock.Go(func() { s.send(l, next) })
+		go s.send(l, next)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
@@ -148,20 +147,14 @@ func TestFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 	s.Close()
 }
 
-// unmoving is a driver of time that nobody waits for.
-type unmoving struct{ clock.Driver }
-
-func (unmoving) Uint64() uint64 { return 1 }
-
-// TestDrivenTimeHasOneShard: what a simulation computes must not depend on the number of cores.
-func TestDrivenTimeHasOneShard(t *testing.T) {
+// TestShardsFollowTheCores: and in a Cluster, the ranges of slots.
+func TestShardsFollowTheCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 	for _, c := range []struct {
 		config coalesce.Config
 		want   int
 	}{
 		{coalesce.Config{}, 4},
-		{coalesce.Config{Clock: clock.Clock{Driver: unmoving{}}}, 1},
 		{coalesce.Config{Cluster: true}, coalesce.Places},
 	} {
 		if n := coalesce.New(memstore.New(), c.config).Shards(); n != c.want {

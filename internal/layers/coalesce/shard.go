@@ -3,9 +3,9 @@ package coalesce
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 )
 
 const (
@@ -31,7 +31,6 @@ type shard struct {
 	queue []*batch // waiting; the last is open, the others are full
 	idle  chan struct{}
 	stats Stats
-	clock clock.Clock
 	_     [64]byte // its own cache line
 }
 
@@ -96,7 +95,7 @@ func (l *shard) join(hash uint64, claims []weir.Claim, wanted bool) waiter {
 			return waiter{l, l.queue[n-1], group, ticket}
 		}
 	}
-	b := newBatch(l.clock.Now())
+	b := newBatch(time.Now())
 	l.queue = append(l.queue, b)
 	group, ticket, _ := b.join(hash, claims, wanted)
 	return waiter{l, b, group, ticket}
@@ -156,6 +155,5 @@ func (l *shard) drain() {
 		close(idle)
 	}
 	l.mu.Unlock()
-	l.clock.Wait(idle, nil)
 	<-idle
 }

@@ -26,7 +26,6 @@ type waiter struct {
 
 // wait returns when the batch is decided or the context has ended.
 func (at waiter) wait(ctx context.Context, decisions []weir.Decision) (int64, error) {
-	at.shard.clock.Wait(at.batch.done, ctx)
 	if ctx.Done() == nil { // a select would cost the callers of a hot key a fifth more
 		<-at.batch.done
 		return at.answer(decisions)

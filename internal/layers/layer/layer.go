@@ -3,13 +3,11 @@
 package layer
 
 import (
-	"hash/fnv"
 	"hash/maphash"
 	"math/bits"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 )
 
 // Timeout returns the timeout of each call of a store, such as one of redisstore; 0 if the store has none.
@@ -21,35 +19,19 @@ func Timeout(store weir.Store) time.Duration {
 }
 
 // A Seed hashes claims for the table of a layer, unpredictably to clients.
-type Seed struct {
-	seed  maphash.Seed
-	plain bool
-}
+type Seed struct{ seed maphash.Seed }
 
-// NewSeed returns a random Seed; for the clock of a driver one that is always the same, so that runs can be repeated.
-func NewSeed(c clock.Clock) Seed { return Seed{maphash.MakeSeed(), c.Driver != nil} }
-
-func (s Seed) sum(key string) uint64 {
-	if s.plain {
-		return plain(key)
-	}
-	return maphash.String(s.seed, key)
-}
-
-func plain(key string) uint64 {
-	sum := fnv.New64a()
-	sum.Write([]byte(key))
-	return sum.Sum64()
-}
+// NewSeed returns a random Seed.
+func NewSeed() Seed { return Seed{maphash.MakeSeed()} }
 
 // State is the hash of a key under the name and algorithm of a limit, which are given by weir.Limit.Hash.
 func (s Seed) State(limit uint64, key string) uint64 {
-	return spread(s.sum(key) ^ limit)
+	return spread(maphash.String(s.seed, key) ^ limit)
 }
 
 // Claim adds a claim to a hash of claims, which begins with 0.
 func (s Seed) Claim(hash uint64, key string, l *weir.Limit, cost int64) uint64 {
-	return spread((hash ^ s.sum(key) ^ l.Hash()) + uint64(cost))
+	return spread((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
 }
 
 // spread returns a hash of which all bits depend on all bits of the argument: tables take an index from a few of them.

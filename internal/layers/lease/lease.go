@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/layer"
 )
 
@@ -52,7 +51,6 @@ type Store struct {
 	timeout    time.Duration
 	room       int // most leases
 
-	clock   clock.Clock
 	seed    layer.Seed
 	start   time.Time
 	heat    heat
@@ -66,7 +64,7 @@ type Store struct {
 	sweeping bool
 	closed   bool
 	stop     chan struct{}
-	running  clock.Group // the sweeper and refills
+	running  sync.WaitGroup // the sweeper and refills
 }
 
 // keyed is a store that decides some requests of one key without claims, as weir.Limiter knows it.
@@ -81,14 +79,9 @@ type keyed interface {
 //
 // Close gives units back and closes next.
 func New(next weir.Store, terms func(*weir.Limit) Terms) *Store {
-	return NewAt(clock.Clock{}, next, terms)
-}
-
-// NewAt is New in the time of a clock.
-func NewAt(c clock.Clock, next weir.Store, terms func(*weir.Limit) Terms) *Store {
 	s := &Store{
 		Store: next, terms: terms, timeout: DefaultTimeout, room: DefaultMaxLeases,
-		clock: c, seed: layer.NewSeed(c), start: c.Now(), running: clock.Group{Clock: c},
+		seed: layer.NewSeed(), start: time.Now(),
 		buckets:  make([]atomic.Pointer[entry], 2<<bits.Len(DefaultMaxLeases-1)),
 		accounts: make(accounts), stop: make(chan struct{}), landed: &flight{done: make(chan struct{})},
 	}
@@ -99,7 +92,7 @@ func NewAt(c clock.Clock, next weir.Store, terms func(*weir.Limit) Terms) *Store
 }
 
 // now is the monotonic clock in nanoseconds.
-func (s *Store) now() int64 { return int64(s.clock.Since(s.start)) }
+func (s *Store) now() int64 { return int64(time.Since(s.start)) }
 
 func (s *Store) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
@@ -155,7 +148,6 @@ func (s *Store) await(ctx context.Context, e *entry, claims []weir.Claim, decisi
 		if f == nil {
 			break
 		}
-		s.clock.Wait(f.done, ctx)
 		select {
 		case <-f.done:
 		case <-ctx.Done():
@@ -221,7 +213,7 @@ func (s *Store) Close() error {
 
 // retireAll gives back the units of entries, within one timeout.
 func (s *Store) retireAll(entries []*entry) error {
-	ctx, cancel := s.clock.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	var mu sync.Mutex
 	var failed []error

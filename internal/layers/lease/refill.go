@@ -61,7 +61,7 @@ func (s *Store) finish(e *entry, g *grant, now int64) {
 // refill is the goroutine of a flight. It gives back the rest of the old grant, whose time was over before it was used
 // up, and takes the next.
 func (s *Store) refill(ctx context.Context, e *entry, f *flight, old *grant) {
-	ctx, cancel := s.clock.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	f.err = s.retire(ctx, e, old)
 	g := &grant{decisions: make([]weir.Decision, len(e.claims))}

@@ -3,11 +3,12 @@ package lease
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 
 // sweep gives unused grants back in time and removes idle entries, while there are leases.
 func (s *Store) sweep() {
-	for s.goOn() && s.clock.Pause(sweepEvery, s.stop) {
+	for s.goOn() && pause.For(sweepEvery, s.stop) {
 		s.sendBack(s.due())
 	}
 }
@@ -43,7 +44,7 @@ func (s *Store) sendBack(due []*entry) {
 // atOnce calls do for all entries, up to returns of them concurrently.
 func (s *Store) atOnce(entries []*entry, do func(*entry)) {
 	var next atomic.Int64
-	workers := clock.Group{Clock: s.clock}
+	var workers sync.WaitGroup
 	for range min(returns, len(entries)) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(entries)); i = next.Add(1) - 1 {
@@ -101,7 +102,7 @@ func (e *entry) idle(now int64) bool {
 
 // retireAlone is retire with a timeout of its own.
 func (s *Store) retireAlone(e *entry, g *grant) error {
-	ctx, cancel := s.clock.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	return s.retire(ctx, e, g)
 }

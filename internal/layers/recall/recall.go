@@ -44,7 +44,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/clock"
 	"github.com/weirproject/weir/internal/layers/layer"
 )
 
@@ -65,8 +64,6 @@ type Config struct {
 	// Clock is the monotonic clock, for tests: the time since any fixed instant, safe for concurrent use. Nil is the
 	// process's clock.
 	Clock func() time.Duration
-	// Driven is the time of the layer if Clock is nil, and of its goroutines.
-	Driven clock.Clock
 
 	refusals int // how many are remembered, rounded up to a power of two, at least 8; one takes 170 bytes and its key
 }
@@ -87,22 +84,19 @@ type Store struct {
 }
 
 // since is the time since now. It is read for each decision: time.Since by itself is compiled into the caller.
-func since(c clock.Clock) func() time.Duration {
-	start := c.Now()
-	if c.Driver != nil {
-		return func() time.Duration { return c.Since(start) }
-	}
+func since() func() time.Duration {
+	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
 
 // New returns a layer over a store. Closing it closes the store.
 func New(next weir.Store, config Config) *Store {
 	if config.Clock == nil {
-		config.Clock = since(config.Driven)
+		config.Clock = since()
 	}
 	s := &Store{
 		next: next, longest: cmp.Or(config.Longest, 10*time.Second), clock: config.Clock,
-		seed: layer.NewSeed(config.Driven), table: newTable(cmp.Or(config.refusals, 100_000)),
+		seed: layer.NewSeed(), table: newTable(cmp.Or(config.refusals, 100_000)),
 	}
 	s.batches.New = func() any { return new(batch) }
 	s.decided.New = func() any { return new([weir.MaxClaims]weir.Decision) }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirproject/weir/internal/clock"
+	"github.com/weirproject/weir/internal/pause"
 )
 
 // Updates broadcast messages between the nodes that share a store; redisstore.Updates do. They are safe for
@@ -57,8 +57,7 @@ type notifier struct {
 	warn      func(string)
 	listening atomic.Bool
 	stop      context.CancelFunc
-	done      clock.Group
-	clock     clock.Clock
+	done      sync.WaitGroup
 
 	mu      sync.Mutex
 	waiting map[state]struct{}
@@ -72,9 +71,8 @@ func newNotifier(s *Store, c Config) *notifier {
 		warn = func(string) {}
 	}
 	return &notifier{
-		store: s, sender: uint64(c.Driven.Int64N(math.MaxInt64)), updates: c.Updates, warn: warn,
-		done: clock.Group{Clock: c.Driven}, clock: c.Driven, stop: func() {},
-		waiting: make(map[state]struct{}), wake: make(chan struct{}, 1),
+		store: s, sender: rand.Uint64(), updates: c.Updates, warn: warn,
+		stop: func() {}, waiting: make(map[state]struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -178,7 +176,6 @@ func (d *notifier) receive(message []byte) {
 // send sends messages until ctx ends, with a gap in which states gather, and then sends the rest.
 func (d *notifier) send(ctx context.Context) {
 	for ctx.Err() == nil {
-		d.clock.Wait(d.wake, ctx)
 		select {
 		case <-d.wake:
 		case <-ctx.Done():
@@ -188,7 +185,7 @@ func (d *notifier) send(ctx context.Context) {
 				d.flush(ctx, message)
 				return
 			}
-			d.clock.Pause(sendGap, ctx.Done())
+			pause.For(sendGap, ctx.Done())
 		}
 	}
 }
@@ -196,7 +193,7 @@ func (d *notifier) send(ctx context.Context) {
 // deliver retries a message until it is sent or ctx ends.
 func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 	for wait := firstPause; ctx.Err() == nil; wait = min(2*wait, mostPause) {
-		one, cancel := d.clock.WithTimeout(ctx, sendTime)
+		one, cancel := context.WithTimeout(ctx, sendTime)
 		err := d.updates.Publish(one, message)
 		cancel()
 		if err == nil {
@@ -206,14 +203,14 @@ func (d *notifier) deliver(ctx context.Context, message []byte) bool {
 			d.warn(fmt.Sprintf("recall: invalidations cannot be sent, and other nodes may refuse returned units "+
 				"for up to %v: %v", d.store.longest, err))
 		}
-		d.clock.Pause(wait, ctx.Done())
+		pause.For(wait, ctx.Done())
 	}
 	return false
 }
 
 // flush sends the queue after ctx has ended, for a program that resets a key and exits.
 func (d *notifier) flush(ctx context.Context, message []byte) {
-	ctx, cancel := d.clock.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	for ; message != nil && d.updates.Publish(ctx, message) == nil; message = d.next() {
 	}
@@ -233,6 +230,6 @@ func (d *notifier) listen(ctx context.Context) {
 			d.warn(fmt.Sprintf("recall: invalidations are not received, and this node may refuse units "+
 				"returned on other nodes for up to %v: %v", d.store.longest, err))
 		}
-		d.clock.Pause(wait/2+time.Duration(d.clock.Int64N(int64(wait/2))), ctx.Done())
+		pause.For(wait/2+time.Duration(rand.Int64N(int64(wait/2))), ctx.Done())
 	}
 }
