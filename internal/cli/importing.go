@@ -24,7 +24,6 @@ import (
 // An importFlags are the flags of import.
 type importFlags struct {
 	out  string
-	to   string
 	json bool
 
 	verify string
@@ -37,7 +36,7 @@ func newImport(s *System) *cobra.Command {
 		Use:   "import [flags] FORMAT FILE…",
 		Short: "Make rules of the configuration of another limiter",
 		Long: `Read the configuration of another limiter, and print the same limits as a rule file. FORMAT is one of
-` + strings.Join(ruleimport.Formats(), ", ") + `; weir is a rule file, for --to redis.
+` + strings.Join(ruleimport.Formats(), ", ") + `.
 
 What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
 top of the rule file. The file - is the standard input.
@@ -52,7 +51,7 @@ be read, or has mistakes.`,
 		Example: `  weir import envoy config/ratelimit.yaml
   weir import --out imported.yaml nginx nginx.conf
   weir import --out imported.yaml --verify access.log nginx nginx.conf
-  weir import --to redis weir imported.yaml`,
+  weir import --json nginx nginx.conf`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
@@ -64,7 +63,6 @@ be read, or has mistakes.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.out, "out", "", "write the rules to `FILE`")
-	flags.StringVar(&f.to, "to", "yaml", "`FORM`: yaml, a rule file, or redis, commands that write hashes of rules")
 	flags.StringVar(&f.verify, "verify", "", "compare with what the access log in `FILE` says was answered")
 	flags.StringVar(&f.log.logFormat, "log-format", "auto", "`FORMAT` of the log, as for weir backtest")
 	flags.StringVar(&f.log.zone, "log-zone", "UTC", "time `ZONE` of times of the log that do not say theirs")
@@ -73,9 +71,6 @@ be read, or has mistakes.`,
 }
 
 func importRules(ctx context.Context, s *System, f *importFlags, format string, names []string) error {
-	if f.to != "yaml" && f.to != "redis" {
-		return usagef("--to is %.80q; allowed: yaml, redis", f.to)
-	}
 	var texts []ruleimport.Text
 	for _, name := range names {
 		shown, text, err := engine.ReadFile(s.In, name)
@@ -91,9 +86,6 @@ func importRules(ctx context.Context, s *System, f *importFlags, format string, 
 	text, err := result.YAML()
 	if err != nil {
 		return &exit{exitUsage, err}
-	}
-	if f.to == "redis" {
-		text = result.Commands()
 	}
 	if err := f.write(s, result, text); err != nil {
 		return err

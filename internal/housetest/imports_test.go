@@ -148,7 +148,7 @@ var mayImport = []struct {
 		"the page of a report draws with the charts of the console"},
 	{[]string{"internal/backtest"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/keytext", "internal/quota", "internal/whynot", "internal/requestid"},
 		"a log is replayed through the gate and the embedded store; front ends and Redis have no part in it"},
-	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr", "internal/redisconn", "internal/redisslot", "internal/algorithm", "internal/respguard"},
+	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
 		"it makes rules of files; it decides nothing, and reaches no server"},
 	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr", "internal/requestid"},
 		"it puts verdicts into words for every front end, and knows none"},

@@ -18,11 +18,11 @@ import (
 // wildcard that fits, else the node without a value. The limit is that of the node of the last entry, and counts each
 // value of each entry by itself. One rule is one node with a limit: descriptor_keys are its keys, and not excludes what
 // another branch would take.
-func (j *job) envoy() {
+func (j *Job) envoy() {
 	domains := make(map[string]bool)
-	for _, t := range j.texts {
-		for _, d := range j.documents(t) {
-			e := &envoyDomain{document: d}
+	for _, t := range j.Files {
+		for _, d := range j.Documents(t) {
+			e := &envoyDomain{Document: d}
 			e.domain(domains)
 		}
 	}
@@ -30,7 +30,7 @@ func (j *job) envoy() {
 
 // An envoyDomain is a file that is read.
 type envoyDomain struct {
-	document
+	Document
 	name string
 }
 
@@ -67,21 +67,21 @@ type envoyLimit struct {
 // domain reads a file.
 func (e *envoyDomain) domain(domains map[string]bool) {
 	var descriptors *yaml.Node
-	e.read(e.root, "the file", fields{
-		"domain":      func(n *yaml.Node) { e.name = e.text(n, "domain") },
+	e.Read(e.Root, "the file", Fields{
+		"domain":      func(n *yaml.Node) { e.name = e.Text(n, "domain") },
 		"descriptors": func(n *yaml.Node) { descriptors = n },
 	}, nil)
 	switch {
-	case e.root.Kind != yaml.MappingNode:
+	case e.Root.Kind != yaml.MappingNode:
 		return
 	case e.name == "":
-		e.wrong(e.root, "domain is missing; a file of envoyproxy/ratelimit has a domain and descriptors")
+		e.Wrong(e.Root, "domain is missing; a file of envoyproxy/ratelimit has a domain and descriptors")
 		return
 	case domains[e.name]:
-		e.wrong(e.root, "domain %.80q occurs twice", e.name)
+		e.Wrong(e.Root, "domain %.80q occurs twice", e.name)
 		return
 	case e.name == "*":
-		e.wrong(e.root, "domain is \"*\", which in a rule is any domain; allowed: a name")
+		e.Wrong(e.Root, "domain is \"*\", which in a rule is any domain; allowed: a name")
 		return
 	}
 	domains[e.name] = true
@@ -97,14 +97,14 @@ func (e *envoyDomain) nodes(n *yaml.Node) (list []*envoyNode) {
 		kind       envoyKind
 	}
 	seen := make(map[identity]bool)
-	for _, item := range e.items(n, "descriptors") {
+	for _, item := range e.Items(n, "descriptors") {
 		node := e.node(item)
 		if node == nil {
 			continue
 		}
 		id := identity{node.key, node.value, node.kind}
 		if seen[id] {
-			e.wrong(item, "descriptor %.80q with value %.80q occurs twice", node.key, node.value)
+			e.Wrong(item, "descriptor %.80q with value %.80q occurs twice", node.key, node.value)
 			continue
 		}
 		seen[id] = true
@@ -119,24 +119,24 @@ func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
 	var limit, children *yaml.Node
 	metric := func(name string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
-			if e.flag(n, name) {
-				e.lacks(n, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir stats",
+			if e.Flag(n, name) {
+				e.Lacks(n, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir stats",
 					"%s changes the names of metrics", name)
 			}
 		}
 	}
-	e.read(n, "a descriptor", fields{
-		"key":             func(n *yaml.Node) { node.key = e.text(n, "key") },
-		"value":           func(n *yaml.Node) { node.value = e.text(n, "value") },
+	e.Read(n, "a descriptor", Fields{
+		"key":             func(n *yaml.Node) { node.key = e.Text(n, "key") },
+		"value":           func(n *yaml.Node) { node.value = e.Text(n, "value") },
 		"rate_limit":      func(n *yaml.Node) { limit = n },
 		"descriptors":     func(n *yaml.Node) { children = n },
-		"shadow_mode":     func(n *yaml.Node) { node.shadow = e.flag(n, "shadow_mode") },
-		"share_threshold": func(n *yaml.Node) { node.shared = e.flag(n, "share_threshold") },
+		"shadow_mode":     func(n *yaml.Node) { node.shadow = e.Flag(n, "shadow_mode") },
+		"share_threshold": func(n *yaml.Node) { node.shared = e.Flag(n, "share_threshold") },
 		"detailed_metric": metric("detailed_metric"),
 		"value_to_metric": metric("value_to_metric"),
 		"quota_mode": func(n *yaml.Node) {
-			if e.flag(n, "quota_mode") {
-				e.lacks(n, "write mode: shadow into the rule if it must not refuse; it enforces", "quota_mode")
+			if e.Flag(n, "quota_mode") {
+				e.Lacks(n, "write mode: shadow into the rule if it must not refuse; it enforces", "quota_mode")
 			}
 		},
 	}, nil)
@@ -144,7 +144,7 @@ func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
 	case n.Kind != yaml.MappingNode:
 		return nil
 	case node.key == "":
-		e.wrong(n, "key is missing; each descriptor has one")
+		e.Wrong(n, "key is missing; each descriptor has one")
 		return nil
 	}
 	if strings.Contains(node.value, "*") {
@@ -152,13 +152,13 @@ func (e *envoyDomain) node(n *yaml.Node) *envoyNode {
 	} else if node.value != "" {
 		node.kind = envoyExact
 	} else if strings.HasSuffix(node.key, "*") {
-		e.lacks(n, "write one descriptor for each key", "key %.80q ends with a star", node.key)
+		e.Lacks(n, "write one descriptor for each key", "key %.80q ends with a star", node.key)
 		node.odd = true
 	}
 	if node.shared && node.kind != envoyWild {
 		node.shared = false
 	}
-	if limit != nil && !isNull(limit) {
+	if limit != nil && !IsNull(limit) {
 		node.limit = e.limit(limit)
 	}
 	if children != nil {
@@ -174,19 +174,19 @@ var envoyUnits = map[string]string{"SECOND": "1s", "MINUTE": "1m", "HOUR": "1h",
 func (e *envoyDomain) limit(n *yaml.Node) *envoyLimit {
 	limit := &envoyLimit{}
 	unit, multiplier := "", int64(1)
-	e.read(n, "rate_limit", fields{
+	e.Read(n, "rate_limit", Fields{
 		"requests_per_unit": func(n *yaml.Node) {
-			limit.perUnit = e.number(n, "requests_per_unit", 0, math.MaxUint32)
+			limit.perUnit = e.Number(n, "requests_per_unit", 0, math.MaxUint32)
 		},
-		"unit":      func(n *yaml.Node) { unit = strings.ToUpper(e.text(n, "unit")) },
-		"unlimited": func(n *yaml.Node) { limit.unlimited = e.flag(n, "unlimited") },
-		"name":      func(n *yaml.Node) { limit.name = e.text(n, "name") },
+		"unit":      func(n *yaml.Node) { unit = strings.ToUpper(e.Text(n, "unit")) },
+		"unlimited": func(n *yaml.Node) { limit.unlimited = e.Flag(n, "unlimited") },
+		"name":      func(n *yaml.Node) { limit.name = e.Text(n, "name") },
 		"replaces": func(n *yaml.Node) {
-			e.lacks(n, "both limits apply to a request with both descriptors: send one of the two",
+			e.Lacks(n, "both limits apply to a request with both descriptors: send one of the two",
 				"replaces switches other limits off by their names")
 		},
 		"unit_multiplier": func(n *yaml.Node) {
-			multiplier = e.number(n, "unit_multiplier", 0, math.MaxUint32)
+			multiplier = e.Number(n, "unit_multiplier", 0, math.MaxUint32)
 		},
 	}, nil)
 	var known bool
@@ -194,15 +194,15 @@ func (e *envoyDomain) limit(n *yaml.Node) *envoyLimit {
 	switch {
 	case n.Kind != yaml.MappingNode || limit.unlimited:
 	case multiplier > 1:
-		e.lacks(n, "add a rule with the longer period by hand, such as fixed_window 10/30m epoch; nothing limits "+
+		e.Lacks(n, "add a rule with the longer period by hand, such as fixed_window 10/30m epoch; nothing limits "+
 			"these requests now", "unit_multiplier %d", multiplier)
 		return nil
 	case slices.Contains([]string{"WEEK", "MONTH", "YEAR"}, unit):
-		e.lacks(n, fmt.Sprintf("add a rule with calendar %d/%s by hand; nothing limits these requests now",
+		e.Lacks(n, fmt.Sprintf("add a rule with calendar %d/%s by hand; nothing limits these requests now",
 			limit.perUnit, strings.ToLower(unit)), "unit %s", strings.ToLower(unit))
 		return nil
 	case !known:
-		e.wrong(n, "unit is %.80q; allowed: second, minute, hour, day, week, month, year", unit)
+		e.Wrong(n, "unit is %.80q; allowed: second, minute, hour, day, week, month, year", unit)
 	}
 	return limit
 }
@@ -233,14 +233,14 @@ func (e *envoyDomain) impossible(path []level) bool {
 			return true // listed already
 		}
 		if keys[path[i].key] {
-			e.lacks(node.at, "rename one in Envoy's actions by descriptor_key; nothing limits these requests now",
+			e.Lacks(node.at, "rename one in Envoy's actions by descriptor_key; nothing limits these requests now",
 				"a descriptor with the key %.80q twice, of which rules see the first", path[i].key)
 			return true
 		}
 		keys[path[i].key] = true
 	}
 	if len(path) > bounds.Components {
-		e.lacks(node.at, "send fewer entries; nothing limits these requests now",
+		e.Lacks(node.at, "send fewer entries; nothing limits these requests now",
 			"a descriptor of %d entries: rules count by at most %d", len(path), bounds.Components)
 		return true
 	}
@@ -251,7 +251,7 @@ func (e *envoyDomain) impossible(path []level) bool {
 func (e *envoyDomain) rule(path []level) bool {
 	node := path[len(path)-1]
 	name := e.name
-	spec := rules.Spec{Group: "envoy", Description: e.origin(node.at), Label: node.limit.name}
+	spec := rules.Spec{Group: "envoy", Description: e.Origin(node.at), Label: node.limit.name}
 	spec.Match = rules.Match{Service: []string{e.name}, Descriptor: make(map[string][]string)}
 	for i := range path {
 		at := &path[i]
@@ -285,7 +285,7 @@ func (e *envoyDomain) rule(path []level) bool {
 	if node.shadow {
 		spec.Mode = rules.Shadow
 	}
-	return e.add(e.file, node.at.Line, spec)
+	return e.Add(e.File, node.at.Line, spec)
 }
 
 // wildcard is an expression for the texts that fit a value, in which a star stands for any text.

@@ -55,14 +55,11 @@ type Result struct {
 }
 
 // formats are the readers of each format.
-var formats = map[string]func(*job){
-	"envoy":      (*job).envoy,
-	"kong":       (*job).kong,
-	"nginx":      (*job).nginx,
-	"redis-cell": (*job).redisCell,
-	"redis-hash": (*job).redisHash,
-	"spring":     (*job).spring,
-	"weir":       (*job).weir,
+var formats = map[string]func(*Job){
+	"envoy":  (*Job).envoy,
+	"kong":   (*Job).kong,
+	"nginx":  (*Job).nginx,
+	"spring": (*Job).spring,
 }
 
 // Formats are the names of the formats.
@@ -75,16 +72,21 @@ func Import(format string, texts []Text, include Include) (*Result, error) {
 	if !ok {
 		return nil, fmt.Errorf("the format is %.80q; allowed: %s", format, strings.Join(Formats(), ", "))
 	}
-	j := &job{texts: texts, include: include, names: make(map[string]bool),
+	return Read(format, read, texts, include)
+}
+
+// Read reads configurations by the reader of a format that is not in the table.
+func Read(format string, read func(*Job), texts []Text, include Include) (*Result, error) {
+	j := &Job{Files: texts, include: include, names: make(map[string]bool),
 		result: &Result{Format: format, Rules: new(rules.File), Notes: []Note{}}}
 	for _, t := range texts {
 		j.result.Files = append(j.result.Files, t.Name)
 		j.sized(t)
 	}
-	if len(j.problems) == 0 {
+	if !j.Failed() {
 		read(j)
 	}
-	if len(j.problems) > 0 {
+	if j.Failed() {
 		kept := j.problems[:min(len(j.problems), maxProblems)]
 		return nil, &rules.Error{Problems: kept, Omitted: len(j.problems) - len(kept)}
 	}
@@ -152,8 +154,8 @@ func comment(text string) string {
 }
 
 // A job is an import that runs.
-type job struct {
-	texts    []Text
+type Job struct {
+	Files    []Text
 	include  Include
 	result   *Result
 	problems []rules.Problem
@@ -165,23 +167,26 @@ type job struct {
 }
 
 // sized counts the bytes of a file, and reports too many.
-func (j *job) sized(t Text) bool {
+func (j *Job) sized(t Text) bool {
 	if j.size += len(t.Data); j.size > maxText {
-		j.wrong(t.Name, 1, "all files together have over %d bytes, which is the most", maxText)
+		j.Wrong(t.Name, 1, "all files together have over %d bytes, which is the most", maxText)
 		return false
 	}
 	return true
 }
 
-// wrong reports a mistake, so that nothing is imported.
-func (j *job) wrong(file string, line int, format string, args ...any) {
+// Failed reports whether there are mistakes.
+func (j *Job) Failed() bool { return len(j.problems) > 0 }
+
+// Wrong reports a mistake, so that nothing is imported.
+func (j *Job) Wrong(file string, line int, format string, args ...any) {
 	j.wrongAt(file, line, 1, format, args...)
 }
 
-func (j *job) wrongAt(file string, line, column int, format string, args ...any) {
+func (j *Job) wrongAt(file string, line, column int, format string, args ...any) {
 	problem := rules.Problem{File: file, Line: max(1, line), Column: max(1, column),
 		Message: fmt.Sprintf(format, args...)}
-	for _, t := range j.texts {
+	for _, t := range j.Files {
 		if t.Name == file {
 			problem.Source = lineOf(t.Data, problem.Line)
 		}
@@ -202,8 +207,8 @@ func lineOf(text []byte, line int) string {
 	return ""
 }
 
-// lacks lists what has no equal.
-func (j *job) lacks(file string, line int, instead, format string, args ...any) {
+// Lacks lists what has no equal.
+func (j *Job) Lacks(file string, line int, instead, format string, args ...any) {
 	if len(j.result.Notes) == maxNotes {
 		j.result.Omitted++
 		return
@@ -212,18 +217,42 @@ func (j *job) lacks(file string, line int, instead, format string, args ...any) 
 	j.result.Notes = append(j.result.Notes, note)
 }
 
-// add adds a rule that is valid by itself, under a name that no other has. Otherwise it lists it, and reports false.
-func (j *job) add(file string, line int, spec rules.Spec) bool {
+// Add adds a rule that is valid by itself, under a name that no other has. Otherwise it lists it, and reports false.
+func (j *Job) Add(file string, line int, spec rules.Spec) bool {
 	spec.Name = j.name(spec.Name)
 	alone := &rules.File{Rules: []rules.Spec{spec}}
 	if _, err := rules.Compile(alone); err != nil {
-		j.lacks(file, line, "rewrite it by hand, within what a rule can hold", "rule %s: %s", spec.Name,
+		j.Lacks(file, line, "rewrite it by hand, within what a rule can hold", "rule %s: %s", spec.Name,
 			firstProblem(err))
 		return false
 	}
 	j.names[spec.Name] = true
 	j.result.Rules.Rules = append(j.result.Rules.Rules, spec)
 	return true
+}
+
+// AddService adds a service that is valid by itself.
+func (j *Job) AddService(file string, line int, s rules.ServiceSpec) {
+	all := append(slices.Clone(j.result.Rules.Services), s)
+	if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{}, Services: all}); err != nil {
+		j.Lacks(file, line, "write the service by hand", "service %.80s: %s", s.Name, firstProblem(err))
+		return
+	}
+	j.result.Rules.Services = all
+}
+
+// AddRoute adds a route that is valid with those before it.
+func (j *Job) AddRoute(file string, line int, r rules.RouteSpec) {
+	if !slices.ContainsFunc(j.result.Rules.Services, func(s rules.ServiceSpec) bool { return s.Name == r.Service }) {
+		return // the service is listed, or has no address
+	}
+	all := append(slices.Clone(j.result.Rules.Routes), r)
+	alone := &rules.File{Rules: []rules.Spec{}, Services: j.result.Rules.Services, Routes: all}
+	if _, err := rules.Compile(alone); err != nil {
+		j.Lacks(file, line, "write the route by hand", "route %.80s: %s", r.Name, firstProblem(err))
+		return
+	}
+	j.result.Rules.Routes = all
 }
 
 func firstProblem(err error) string {
@@ -238,7 +267,7 @@ func firstProblem(err error) string {
 const longestName = 120
 
 // name is a name for a rule: letters, digits and . _ - as they are, and a number after one that is taken.
-func (j *job) name(text string) string {
+func (j *Job) name(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
 			return c

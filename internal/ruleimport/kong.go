@@ -16,31 +16,31 @@ import (
 
 // kong reads declarative files of Kong: its plugin rate-limiting, with the services and routes of a gateway. Of the
 // plugins that a request meets, Kong runs the most specific; so the rules are of one group, in that order.
-func (j *job) kong() {
-	k := &kongConf{document: document{job: j}, routesOf: make(map[string][]string)}
-	for _, t := range j.texts {
-		for _, d := range j.documents(t) {
-			k.document = d
-			k.read(d.root, "the file", fields{
+func (j *Job) kong() {
+	k := &kongConf{Document: Document{Job: j}, routesOf: make(map[string][]string)}
+	for _, t := range j.Files {
+		for _, d := range j.Documents(t) {
+			k.Document = d
+			k.Read(d.Root, "the file", Fields{
 				"services":  func(n *yaml.Node) { k.each(n, "services", k.service) },
 				"routes":    func(n *yaml.Node) { k.each(n, "routes", func(n *yaml.Node) { k.route(n, "") }) },
 				"consumers": func(n *yaml.Node) { k.each(n, "consumers", k.consumer) },
 				"plugins":   func(n *yaml.Node) { k.plugins(n, kongScope{}) },
 				"consumer_groups": func(n *yaml.Node) {
-					k.lacks(n, "write a rule with match.user for the users of a group", "consumer_groups")
+					k.Lacks(n, "write a rule with match.user for the users of a group", "consumer_groups")
 				},
-			}.with("_format_version", "_transform", "_info", "_comment", "_workspace", "upstreams", "certificates",
+			}.With("_format_version", "_transform", "_info", "_comment", "_workspace", "upstreams", "certificates",
 				"ca_certificates", "snis", "vaults", "keys", "key_sets"), nil)
 		}
 	}
-	if len(j.problems) == 0 {
+	if !j.Failed() {
 		k.emit()
 	}
 }
 
 // A kongConf is what the files have.
 type kongConf struct {
-	document
+	Document
 	found    []kongPlugin
 	routesOf map[string][]string // names of routes of the gateway, by service, or by "route " and the route
 	shared   bool                // whether it was listed that nodes need a store
@@ -72,7 +72,7 @@ type kongPlugin struct {
 }
 
 func (k *kongConf) each(n *yaml.Node, what string, read func(*yaml.Node)) {
-	for _, item := range k.items(n, what) {
+	for _, item := range k.Items(n, what) {
 		read(item)
 	}
 }
@@ -81,24 +81,24 @@ func (k *kongConf) each(n *yaml.Node, what string, read func(*yaml.Node)) {
 func (k *kongConf) service(n *yaml.Node) {
 	name, protocol, host, port, path := "", "http", "", int64(0), ""
 	var routes, plugins *yaml.Node
-	k.read(n, "a service", fields{
-		"name":     func(n *yaml.Node) { name = k.text(n, "name") },
-		"protocol": func(n *yaml.Node) { protocol = k.text(n, "protocol") },
-		"host":     func(n *yaml.Node) { host = k.text(n, "host") },
-		"port":     func(n *yaml.Node) { port = k.number(n, "port", 1, 65535) },
-		"path":     func(n *yaml.Node) { path = k.text(n, "path") },
-		"url":      func(n *yaml.Node) { protocol, host, port, path = urlParts(k.text(n, "url")) },
+	k.Read(n, "a service", Fields{
+		"name":     func(n *yaml.Node) { name = k.Text(n, "name") },
+		"protocol": func(n *yaml.Node) { protocol = k.Text(n, "protocol") },
+		"host":     func(n *yaml.Node) { host = k.Text(n, "host") },
+		"port":     func(n *yaml.Node) { port = k.Number(n, "port", 1, 65535) },
+		"path":     func(n *yaml.Node) { path = k.Text(n, "path") },
+		"url":      func(n *yaml.Node) { protocol, host, port, path = urlParts(k.Text(n, "url")) },
 		"routes":   func(n *yaml.Node) { routes = n },
 		"plugins":  func(n *yaml.Node) { plugins = n },
-	}.with("id", "tags", "enabled", "retries", "connect_timeout", "read_timeout", "write_timeout", "ca_certificates",
+	}.With("id", "tags", "enabled", "retries", "connect_timeout", "read_timeout", "write_timeout", "ca_certificates",
 		"client_certificate", "tls_verify", "tls_verify_depth"), nil)
 	if name == "" {
-		if id := k.child(n, "id"); id != nil {
+		if id := k.Child(n, "id"); id != nil {
 			name = id.Value
 		}
 	}
 	if name == "" {
-		k.wrong(n, "a service needs a name")
+		k.Wrong(n, "a service needs a name")
 		return
 	}
 	if host != "" {
@@ -106,7 +106,7 @@ func (k *kongConf) service(n *yaml.Node) {
 		if port != 0 {
 			address = protocol + "://" + net.JoinHostPort(host, strconv.FormatInt(port, 10))
 		}
-		k.addService(k.file, n.Line, rules.ServiceSpec{Name: name, Addresses: []string{address}})
+		k.AddService(k.File, n.Line, rules.ServiceSpec{Name: name, Addresses: []string{address}})
 	}
 	if routes != nil {
 		k.each(routes, "routes", func(n *yaml.Node) { k.routeTo(n, name, path) })
@@ -131,30 +131,6 @@ func urlParts(url string) (protocol, host string, port int64, path string) {
 	return protocol, host, port, path
 }
 
-// addService adds a service that is valid by itself.
-func (j *job) addService(file string, line int, s rules.ServiceSpec) {
-	all := append(slices.Clone(j.result.Rules.Services), s)
-	if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{}, Services: all}); err != nil {
-		j.lacks(file, line, "write the service by hand", "service %.80s: %s", s.Name, firstProblem(err))
-		return
-	}
-	j.result.Rules.Services = all
-}
-
-// addRoute adds a route that is valid with those before it.
-func (j *job) addRoute(file string, line int, r rules.RouteSpec) {
-	if !slices.ContainsFunc(j.result.Rules.Services, func(s rules.ServiceSpec) bool { return s.Name == r.Service }) {
-		return // the service is listed, or has no address
-	}
-	all := append(slices.Clone(j.result.Rules.Routes), r)
-	alone := &rules.File{Rules: []rules.Spec{}, Services: j.result.Rules.Services, Routes: all}
-	if _, err := rules.Compile(alone); err != nil {
-		j.lacks(file, line, "write the route by hand", "route %.80s: %s", r.Name, firstProblem(err))
-		return
-	}
-	j.result.Rules.Routes = all
-}
-
 func (k *kongConf) route(n *yaml.Node, service string) { k.routeTo(n, service, "") }
 
 // routeTo reads a route. Each of its paths is a route of the gateway.
@@ -164,24 +140,24 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 	var plugins *yaml.Node
 	lack := func(what string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
-			k.lacks(n, "write the condition into match of the rules", "%s of a route", what)
+			k.Lacks(n, "write the condition into match of the rules", "%s of a route", what)
 		}
 	}
-	k.read(n, "a route", fields{
-		"name":       func(n *yaml.Node) { name = k.text(n, "name") },
+	k.Read(n, "a route", Fields{
+		"name":       func(n *yaml.Node) { name = k.Text(n, "name") },
 		"service":    func(n *yaml.Node) { service = k.reference(n) },
-		"paths":      func(n *yaml.Node) { paths = k.texts(n, "paths") },
-		"hosts":      func(n *yaml.Node) { hosts = k.texts(n, "hosts") },
-		"methods":    func(n *yaml.Node) { methods = k.texts(n, "methods") },
-		"strip_path": func(n *yaml.Node) { strip = k.flag(n, "strip_path") },
+		"paths":      func(n *yaml.Node) { paths = k.Texts(n, "paths") },
+		"hosts":      func(n *yaml.Node) { hosts = k.Texts(n, "hosts") },
+		"methods":    func(n *yaml.Node) { methods = k.Texts(n, "methods") },
+		"strip_path": func(n *yaml.Node) { strip = k.Flag(n, "strip_path") },
 		"plugins":    func(n *yaml.Node) { plugins = n },
 		"headers":    lack("headers"), "snis": lack("snis"), "sources": lack("sources"),
 		"destinations": lack("destinations"), "expression": lack("expression"),
-	}.with("id", "tags", "protocols", "preserve_host", "regex_priority", "path_handling", "priority",
+	}.With("id", "tags", "protocols", "preserve_host", "regex_priority", "path_handling", "priority",
 		"https_redirect_status_code", "request_buffering", "response_buffering"), nil)
 	if name == "" {
 		name = fmt.Sprintf("%s-route-%d", service, len(k.routesOf[service])+1)
-		k.lacks(n, "name it in Kong, so that its rules keep their names", "a route without a name, here %s", name)
+		k.Lacks(n, "name it in Kong, so that its rules keep their names", "a route without a name, here %s", name)
 	}
 	if len(paths) == 0 {
 		paths = []string{"/"}
@@ -195,7 +171,7 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 		k.routesOf[service] = append(k.routesOf[service], r.Name)
 		k.routesOf["route "+name] = append(k.routesOf["route "+name], r.Name)
 		if strings.HasPrefix(path, "~") || !plainPath.MatchString(path) {
-			k.lacks(n, "write the route by hand", "route %.80s: path %.80q is a regular expression", r.Name, path)
+			k.Lacks(n, "write the route by hand", "route %.80s: path %.80q is a regular expression", r.Name, path)
 			continue
 		}
 		path = strings.TrimRight(path, "/")
@@ -203,7 +179,7 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 		if strip {
 			r.StripPrefix = path
 		}
-		k.addRoute(k.file, n.Line, r)
+		k.AddRoute(k.File, n.Line, r)
 	}
 	if plugins != nil {
 		k.plugins(plugins, kongScope{service: service, route: name})
@@ -212,45 +188,45 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 
 // reference is the name of what a plugin or route belongs to: a name, or an object with one.
 func (k *kongConf) reference(n *yaml.Node) string {
-	if isNull(n) {
+	if IsNull(n) {
 		return ""
 	}
 	for _, field := range []string{"name", "username", "id"} {
-		if child := k.child(n, field); child != nil {
-			return k.text(child, field)
+		if child := k.Child(n, field); child != nil {
+			return k.Text(child, field)
 		}
 	}
-	return k.text(n, "a reference")
+	return k.Text(n, "a reference")
 }
 
 func (k *kongConf) consumer(n *yaml.Node) {
 	for _, field := range []string{"username", "custom_id", "id"} {
-		name, plugins := k.child(n, field), k.child(n, "plugins")
+		name, plugins := k.Child(n, field), k.Child(n, "plugins")
 		if name == nil {
 			continue
 		}
 		if plugins != nil {
-			k.plugins(plugins, kongScope{consumer: k.text(name, field)})
+			k.plugins(plugins, kongScope{consumer: k.Text(name, field)})
 		}
 		return
 	}
-	k.wrong(n, "a consumer needs a username")
+	k.Wrong(n, "a consumer needs a username")
 }
 
 // plugins reads those of a scope.
 func (k *kongConf) plugins(n *yaml.Node, scope kongScope) {
-	for _, item := range k.items(n, "plugins") {
+	for _, item := range k.Items(n, "plugins") {
 		name := ""
-		if child := k.child(item, "name"); child != nil {
-			name = k.text(child, "name")
+		if child := k.Child(item, "name"); child != nil {
+			name = k.Text(child, "name")
 		}
 		switch {
 		case name == "rate-limiting":
 			k.plugin(item, scope)
 		case name == "rate-limiting-advanced":
-			k.lacks(item, "write a rule, with sliding_counter for window_type sliding", "plugin %s", name)
+			k.Lacks(item, "write a rule, with sliding_counter for window_type sliding", "plugin %s", name)
 		case strings.Contains(name, "ratelimit") || strings.Contains(name, "rate-limit"):
-			k.lacks(item, "write a rule with cost or count_if", "plugin %s", name)
+			k.Lacks(item, "write a rule with cost or count_if", "plugin %s", name)
 		}
 	}
 }
@@ -261,54 +237,54 @@ var kongPeriods = []struct{ field, format string }{{"second", "fixed_window %d/1
 	{"month", "calendar %d/month"}, {"year", "calendar %d/year"}}
 
 func (k *kongConf) plugin(n *yaml.Node, scope kongScope) {
-	p := kongPlugin{scope: scope, by: "consumer", at: n, file: k.file}
+	p := kongPlugin{scope: scope, by: "consumer", at: n, file: k.File}
 	var config *yaml.Node
-	k.read(n, "the plugin", fields{
+	k.Read(n, "the plugin", Fields{
 		"config":   func(n *yaml.Node) { config = n },
-		"enabled":  func(n *yaml.Node) { p.off = !k.flag(n, "enabled") },
+		"enabled":  func(n *yaml.Node) { p.off = !k.Flag(n, "enabled") },
 		"service":  func(n *yaml.Node) { p.scope.service = cmp.Or(k.reference(n), p.scope.service) },
 		"route":    func(n *yaml.Node) { p.scope.route = cmp.Or(k.reference(n), p.scope.route) },
 		"consumer": func(n *yaml.Node) { p.scope.consumer = cmp.Or(k.reference(n), p.scope.consumer) },
-	}.with("name", "id", "tags", "protocols", "instance_name"), nil)
+	}.With("name", "id", "tags", "protocols", "instance_name"), nil)
 	if config == nil {
-		k.wrong(n, "config is missing")
+		k.Wrong(n, "config is missing")
 		return
 	}
 	counts := make(map[string]int64)
 	tolerant, policy, fault := true, "local", false
-	table := fields{
-		"limit_by":       func(n *yaml.Node) { p.by = k.text(n, "limit_by") },
-		"header_name":    func(n *yaml.Node) { p.header = k.text(n, "header_name") },
-		"policy":         func(n *yaml.Node) { policy = k.text(n, "policy") },
-		"fault_tolerant": func(n *yaml.Node) { tolerant, fault = k.flag(n, "fault_tolerant"), true },
-		"error_code":     func(n *yaml.Node) { p.spec.Response.Status = int(k.number(n, "error_code", 100, 999)) },
-		"error_message":  func(n *yaml.Node) { p.spec.Message = messageOf(k.text(n, "error_message")) },
+	table := Fields{
+		"limit_by":       func(n *yaml.Node) { p.by = k.Text(n, "limit_by") },
+		"header_name":    func(n *yaml.Node) { p.header = k.Text(n, "header_name") },
+		"policy":         func(n *yaml.Node) { policy = k.Text(n, "policy") },
+		"fault_tolerant": func(n *yaml.Node) { tolerant, fault = k.Flag(n, "fault_tolerant"), true },
+		"error_code":     func(n *yaml.Node) { p.spec.Response.Status = int(k.Number(n, "error_code", 100, 999)) },
+		"error_message":  func(n *yaml.Node) { p.spec.Message = messageOf(k.Text(n, "error_message")) },
 		"hide_client_headers": func(n *yaml.Node) {
-			if k.flag(n, "hide_client_headers") {
+			if k.Flag(n, "hide_client_headers") {
 				p.spec.Response.Fields = "none"
 			}
 		},
 		"sync_rate": func(n *yaml.Node) {
-			if k.text(n, "sync_rate") != "-1" {
-				k.lacks(n, "see lease_percent, whose bound is stated", "sync_rate, by which nodes grant too much")
+			if k.Text(n, "sync_rate") != "-1" {
+				k.Lacks(n, "see lease_percent, whose bound is stated", "sync_rate, by which nodes grant too much")
 			}
 		},
 	}
 	for _, period := range kongPeriods {
 		table[period.field] = func(n *yaml.Node) {
-			if !isNull(n) {
-				counts[period.field] = k.number(n, period.field, 1, weir.MaxUnits)
+			if !IsNull(n) {
+				counts[period.field] = k.Number(n, period.field, 1, weir.MaxUnits)
 			}
 		}
 	}
-	k.read(config, "config of rate-limiting", table, func(key, value *yaml.Node) { k.redis(key, value) })
+	k.Read(config, "config of rate-limiting", table, func(key, value *yaml.Node) { k.redis(key, value) })
 	for _, period := range kongPeriods {
 		if count, given := counts[period.field]; given {
 			p.spec.Limit = append(p.spec.Limit, fmt.Sprintf(period.format, count))
 		}
 	}
 	if len(p.spec.Limit) == 0 {
-		k.wrong(config, "config has no limit; give it second, minute, hour, day, month or year")
+		k.Wrong(config, "config has no limit; give it second, minute, hour, day, month or year")
 		return
 	}
 	if policy != "local" {
@@ -324,14 +300,14 @@ func (k *kongConf) plugin(n *yaml.Node, scope kongScope) {
 // redis accepts the fields of a Redis, which is listed once with the policy.
 func (k *kongConf) redis(key, _ *yaml.Node) {
 	if key.Value != "redis" && !strings.HasPrefix(key.Value, "redis_") {
-		k.lacks(key, "see whether limits depend on it", "config of rate-limiting has the field %.80q", key.Value)
+		k.Lacks(key, "see whether limits depend on it", "config of rate-limiting has the field %.80q", key.Value)
 	}
 }
 
 func (k *kongConf) share(n *yaml.Node, policy string) {
 	if !k.shared {
 		k.shared = true
-		k.lacks(n, "start all nodes with --store redis://…", "policy %s, by which nodes count together", policy)
+		k.Lacks(n, "start all nodes with --store redis://…", "policy %s, by which nodes count together", policy)
 	}
 }
 
@@ -354,7 +330,7 @@ func (k *kongConf) emit() {
 // rules writes the rule of a plugin, and one for requests without what it counts by: Kong counts these by address.
 func (k *kongConf) rules(p *kongPlugin) {
 	spec := p.spec
-	spec.Group, spec.Description = "kong", origin(p.file, p.at.Line)
+	spec.Group, spec.Description = "kong", Origin(p.file, p.at.Line)
 	spec.Name = "kong"
 	for _, part := range []string{p.scope.consumer, p.scope.service, p.scope.route} {
 		if part != "" {
@@ -374,7 +350,7 @@ func (k *kongConf) rules(p *kongPlugin) {
 		spec.Match.Route = k.routesOf[p.scope.service]
 	}
 	if (p.scope.route != "" || p.scope.service != "") && len(spec.Match.Route) == 0 {
-		k.job.lacks(p.file, p.at.Line, "nothing limits there either", "a plugin of %s%s, which has no route",
+		k.Job.Lacks(p.file, p.at.Line, "nothing limits there either", "a plugin of %s%s, which has no route",
 			p.scope.service, p.scope.route)
 		return
 	}
@@ -386,7 +362,7 @@ func (k *kongConf) rules(p *kongPlugin) {
 		spec.Key = []string{"client.ip v6/128"}
 	case "consumer", "credential":
 		if p.by == "credential" {
-			k.job.lacks(p.file, p.at.Line, "choose another component of key, such as header.X-Api-Key",
+			k.Job.Lacks(p.file, p.at.Line, "choose another component of key, such as header.X-Api-Key",
 				"limit_by credential: counted by user")
 		}
 		spec.Key = []string{"user"}
@@ -399,10 +375,10 @@ func (k *kongConf) rules(p *kongPlugin) {
 	case "service":
 		spec.Key = []string{"service"}
 	default:
-		k.job.lacks(p.file, p.at.Line, "write a rule by hand; nothing limits there now", "limit_by %.80s", p.by)
+		k.Job.Lacks(p.file, p.at.Line, "write a rule by hand; nothing limits there now", "limit_by %.80s", p.by)
 		return
 	}
-	k.add(p.file, p.at.Line, spec)
+	k.Add(p.file, p.at.Line, spec)
 }
 
 // byAddress writes the rule for requests without what a plugin counts by. It comes before the plugin's own rule, which
@@ -411,5 +387,5 @@ func (k *kongConf) byAddress(p *kongPlugin, spec rules.Spec, with rules.Match) {
 	spec.Name += "-address"
 	spec.Match.Not = []rules.Match{with}
 	spec.Key = []string{"client.ip v6/128"}
-	k.add(p.file, p.at.Line, spec)
+	k.Add(p.file, p.at.Line, spec)
 }

@@ -11,12 +11,12 @@ import (
 
 // nginx reads files of nginx. A zone is one rule, for all places where it limits with the same numbers: the servers and
 // locations whose settings, their own or inherited, name it.
-func (j *job) nginx() {
+func (j *Job) nginx() {
 	var top []*directive
-	for _, t := range j.texts {
+	for _, t := range j.Files {
 		top = append(top, j.conf(t)...)
 	}
-	n := &nginxConf{job: j, zones: make(map[string]*nginxZone), maps: make(map[string]*directive)}
+	n := &nginxConf{Job: j, zones: make(map[string]*nginxZone), maps: make(map[string]*directive)}
 	inside := top // a file of servers alone, as in sites-enabled
 	if slices.ContainsFunc(top, func(d *directive) bool { return d.name == "http" }) {
 		inside = nil
@@ -28,14 +28,14 @@ func (j *job) nginx() {
 			n.blockLacks(d)
 		}
 	}
-	if len(j.problems) == 0 {
+	if !j.Failed() {
 		n.http(inside)
 	}
 }
 
 // An nginxConf is the http block of all files.
 type nginxConf struct {
-	*job
+	*Job
 	zones   map[string]*nginxZone
 	maps    map[string]*directive // map and geo, by their variable
 	servers []*nginxServer
@@ -83,7 +83,7 @@ type nginxServer struct {
 func (n *nginxConf) blockLacks(d *directive) {
 	for _, inner := range d.block {
 		if strings.HasPrefix(inner.name, "limit_") {
-			n.lacks(inner.file, inner.line, "rules are about requests", "%s in %s", inner.name, d.name)
+			n.Lacks(inner.file, inner.line, "rules are about requests", "%s in %s", inner.name, d.name)
 		}
 		n.blockLacks(inner)
 	}
@@ -100,7 +100,7 @@ func (n *nginxConf) http(list []*directive) {
 				n.maps[d.args[len(d.args)-1]] = d
 			}
 		case "limit_zone":
-			n.wrong(d.file, d.line, "limit_zone is of nginx before 1.1.8; write limit_conn_zone")
+			n.Wrong(d.file, d.line, "limit_zone is of nginx before 1.1.8; write limit_conn_zone")
 		}
 	}
 	base := n.settings(list, &nginxSettings{status: [2]int{503, 503}})
@@ -120,7 +120,7 @@ func (n *nginxConf) http(list []*directive) {
 	n.emit()
 	for _, name := range sortedKeys(n.zones) {
 		if z := n.zones[name]; !z.used {
-			n.lacks(z.at.file, z.at.line, "nothing: it limits nothing there either", "zone %s, which no limit uses",
+			n.Lacks(z.at.file, z.at.line, "nothing: it limits nothing there either", "zone %s, which no limit uses",
 				name)
 		}
 	}
@@ -140,16 +140,16 @@ func (n *nginxConf) zone(d *directive) {
 			z.rate = n.rate(d, value)
 		case arg == "sync": // which weir does by sharing a store
 		default:
-			n.wrong(d.file, d.line, "%s has %.80q; allowed: a key, zone=NAME:SIZE, rate=NUMBERr/s or NUMBERr/m", d.name,
+			n.Wrong(d.file, d.line, "%s has %.80q; allowed: a key, zone=NAME:SIZE, rate=NUMBERr/s or NUMBERr/m", d.name,
 				arg)
 		}
 	}
 	_, twice := n.zones[z.name]
 	switch {
 	case z.key == "" || z.name == "" || z.rate == 0 && d.name == "limit_req_zone":
-		n.wrong(d.file, d.line, "%s needs a key and zone=NAME:SIZE, and limit_req_zone a rate", d.name)
+		n.Wrong(d.file, d.line, "%s needs a key and zone=NAME:SIZE, and limit_req_zone a rate", d.name)
 	case twice:
-		n.wrong(d.file, d.line, "zone %.80q is defined twice", z.name)
+		n.Wrong(d.file, d.line, "zone %.80q is defined twice", z.name)
 	}
 	n.zones[z.name] = z
 }
@@ -167,7 +167,7 @@ func (n *nginxConf) rate(d *directive, text string) int64 {
 	}
 	rate, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || rate < 1 || rate > maxRate {
-		n.wrong(d.file, d.line, "rate is %.80q; allowed: a whole number from 1, then r/s or r/m", text)
+		n.Wrong(d.file, d.line, "rate is %.80q; allowed: a whole number from 1, then r/s or r/m", text)
 		return 1
 	}
 	return rate * 1000 / unit
@@ -198,9 +198,9 @@ func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSet
 		case "return":
 			s.ends = true
 		case "limit_req_log_level", "limit_conn_log_level":
-			n.lacks(d.file, d.line, "see --log-level and docs/audit.md", "%s", d.name)
+			n.Lacks(d.file, d.line, "see --log-level and docs/audit.md", "%s", d.name)
 		case "limit_rate", "limit_rate_after":
-			n.lacks(d.file, d.line, "keep it in nginx: rules limit requests, not the speed of a response", "%s", d.name)
+			n.Lacks(d.file, d.line, "keep it in nginx: rules limit requests, not the speed of a response", "%s", d.name)
 		case "error_page":
 			if !ownErrors {
 				s.errors, ownErrors = nil, true
@@ -216,7 +216,7 @@ func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSet
 func (n *nginxConf) count(d *directive, text string, least, most int64) int64 {
 	value, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || value < least || value > most {
-		n.wrong(d.file, d.line, "%s has %.80q; allowed: a whole number from %d to %d", d.name, text, least, most)
+		n.Wrong(d.file, d.line, "%s has %.80q; allowed: a whole number from %d to %d", d.name, text, least, most)
 		return least
 	}
 	return value
@@ -241,18 +241,18 @@ func (n *nginxConf) limit(d *directive) (limit nginxLimit, ok bool) {
 		case d.name == "limit_req" && arg == "nodelay":
 			nodelay = true
 		default:
-			n.wrong(d.file, d.line, "%s has %.80q; allowed: zone=NAME burst=N nodelay delay=N, of limit_conn NAME N",
+			n.Wrong(d.file, d.line, "%s has %.80q; allowed: zone=NAME burst=N nodelay delay=N, of limit_conn NAME N",
 				d.name, arg)
 		}
 	}
 	limit.zone = n.zones[name]
 	switch {
 	case limit.zone == nil:
-		n.lacks(d.file, d.line, "import the file with the zone too; nothing limits these requests now",
+		n.Lacks(d.file, d.line, "import the file with the zone too; nothing limits these requests now",
 			"%s of zone %.80q, which is not defined", d.name, name)
 		return limit, false
 	case (limit.zone.rate == 0) != (d.name == "limit_conn"), d.name == "limit_conn" && limit.connections == 0:
-		n.wrong(d.file, d.line, "%s needs a zone of %s_zone, and limit_conn a number", d.name, d.name)
+		n.Wrong(d.file, d.line, "%s needs a zone of %s_zone, and limit_conn a number", d.name, d.name)
 		return limit, false
 	}
 	if nodelay || limit.delay > limit.burst {
@@ -294,7 +294,7 @@ func (n *nginxConf) serverName(d *directive, name string) []string {
 	name = strings.ToLower(name)
 	switch {
 	case strings.HasPrefix(name, "~") || strings.HasSuffix(name, ".*"):
-		n.lacks(d.file, d.line, "write the names out", "server_name %.80s", name)
+		n.Lacks(d.file, d.line, "write the names out", "server_name %.80s", name)
 		return nil
 	case name == "_" || name == "":
 		return nil // no request has it
@@ -316,7 +316,7 @@ func (n *nginxConf) locations(s *nginxServer, block []*directive, outer *nginxSe
 		}
 		own := n.settings(d.block, outer)
 		if within != "" && p.kind == regexPlace {
-			n.lacks(d.file, d.line, "move it out of the location around it", "location %s within %s",
+			n.Lacks(d.file, d.line, "move it out of the location around it", "location %s within %s",
 				strings.Join(d.args, " "), within)
 			continue
 		}
@@ -337,7 +337,7 @@ func (n *nginxConf) place(p *nginxPlace, s *nginxSettings) {
 		}
 	}
 	if len(s.limits[0]) > 0 && len(s.limits[1]) > 0 && !p.ends {
-		n.lacks(p.at.file, p.at.line, "nothing: a refused request is charged nowhere in weir",
+		n.Lacks(p.at.file, p.at.line, "nothing: a refused request is charged nowhere in weir",
 			"limit_req also counts the requests that limit_conn refuses")
 	}
 	if p.kind == namedPlace {
@@ -375,12 +375,12 @@ func (n *nginxConf) fallbackServer() {
 	fallback.fallback = true
 	if len(listens) > 1 {
 		d := n.servers[0].at
-		n.lacks(d.file, d.line, "import the servers of one port alone if their names do not tell them apart",
+		n.Lacks(d.file, d.line, "import the servers of one port alone if their names do not tell them apart",
 			"servers of several ports, which rules do not see")
 	}
 	for _, s := range n.servers {
 		if !s.fallback && len(s.names) == 0 {
-			n.lacks(s.at.file, s.at.line, "give it a server_name; its limits are not imported",
+			n.Lacks(s.at.file, s.at.line, "give it a server_name; its limits are not imported",
 				"a server without a name, beside the default server")
 		}
 	}
@@ -411,18 +411,18 @@ func (n *nginxConf) realIP(list []*directive) {
 	known := []string{"X-Forwarded-For", "X-Real-IP", "CF-Connecting-IP"}
 	i := slices.IndexFunc(known, func(name string) bool { return strings.EqualFold(name, header) })
 	if i < 0 {
-		n.lacks(where.file, where.line, "see --trusted-proxies and --client-header", "real_ip_header %s", header)
+		n.Lacks(where.file, where.line, "see --trusted-proxies and --client-header", "real_ip_header %s", header)
 		n.result.Rules.TrustedProxies = nil
 		return
 	}
 	n.result.Rules.ClientHeader = known[i]
 	if i == 0 && !recursive {
-		n.lacks(where.file, where.line, "nothing, if there is one proxy: weir walks past all trusted ones",
+		n.Lacks(where.file, where.line, "nothing, if there is one proxy: weir walks past all trusted ones",
 			"real_ip_recursive off")
 	}
 	file := &rules.File{TrustedProxies: n.result.Rules.TrustedProxies, Rules: []rules.Spec{}}
 	if _, err := rules.Compile(file); err != nil {
-		n.lacks(where.file, where.line, "write networks", "set_real_ip_from: %v", err)
+		n.Lacks(where.file, where.line, "write networks", "set_real_ip_from: %v", err)
 		n.result.Rules.TrustedProxies, n.result.Rules.ClientHeader = nil, ""
 	}
 }
@@ -430,7 +430,7 @@ func (n *nginxConf) realIP(list []*directive) {
 func (n *nginxConf) realIPWithin(d *directive) {
 	for _, inner := range d.block {
 		if strings.HasPrefix(inner.name, "real_ip_") || inner.name == "set_real_ip_from" {
-			n.lacks(inner.file, inner.line, "move it to http: all rules share trusted_proxies", "%s in %s", inner.name,
+			n.Lacks(inner.file, inner.line, "move it to http: all rules share trusted_proxies", "%s in %s", inner.name,
 				d.name)
 		}
 		n.realIPWithin(inner)

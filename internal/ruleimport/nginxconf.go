@@ -21,7 +21,7 @@ type directive struct {
 
 // A confParser reads the files of nginx: words, quotes, comments, blocks and includes.
 type confParser struct {
-	*job
+	*Job
 	main     string // the first file, which includes are relative to
 	file     string
 	text     string
@@ -33,8 +33,8 @@ type confParser struct {
 }
 
 // conf reads a file with all that it includes.
-func (j *job) conf(t Text) []*directive {
-	p := &confParser{job: j, main: t.Name, file: t.Name, text: string(t.Data), line: 1, count: new(int),
+func (j *Job) conf(t Text) []*directive {
+	p := &confParser{Job: j, main: t.Name, file: t.Name, text: string(t.Data), line: 1, count: new(int),
 		included: new(int)}
 	return p.directives(false)
 }
@@ -49,10 +49,10 @@ func (p *confParser) directives(block bool) (list []*directive) {
 		case sign == '}' && block, sign == 0 && !block:
 			return list
 		case sign == 0:
-			p.wrong(p.file, p.line, "the file ends within a block; a } is missing")
+			p.Wrong(p.file, p.line, "the file ends within a block; a } is missing")
 			return list
 		case sign != 'w':
-			p.wrong(p.file, p.line, "unexpected %q; allowed: a directive, which ends with ; or a block", sign)
+			p.Wrong(p.file, p.line, "unexpected %q; allowed: a directive, which ends with ; or a block", sign)
 			return list
 		}
 		d := &directive{file: p.file, line: p.line, name: word}
@@ -73,7 +73,7 @@ func (p *confParser) over() bool {
 		return len(p.problems) > 0
 	}
 	if len(p.problems) == 0 {
-		p.wrong(p.file, p.line, "the files have over %d directives, or blocks and includes nested over %d times",
+		p.Wrong(p.file, p.line, "the files have over %d directives, or blocks and includes nested over %d times",
 			maxDirectives, maxDepth)
 	}
 	return true
@@ -96,7 +96,7 @@ func (p *confParser) rest(d *directive) bool {
 			p.depth--
 			return len(p.problems) == 0
 		default:
-			p.wrong(p.file, d.line, "directive %.80q does not end; allowed: ; or a block", d.name)
+			p.Wrong(p.file, d.line, "directive %.80q does not end; allowed: ; or a block", d.name)
 			return false
 		}
 	}
@@ -117,30 +117,30 @@ func (p *confParser) skipped() bool {
 			}
 		}
 	}
-	p.wrong(p.file, p.line, "the file ends within a block; a } is missing")
+	p.Wrong(p.file, p.line, "the file ends within a block; a } is missing")
 	return false
 }
 
 // include reads the files that a directive includes. A file that cannot be read may have limits.
 func (p *confParser) include(d *directive) (list []*directive) {
-	if p.job.include == nil {
-		p.lacks(d.file, d.line, "import the file too", "include %s, from which files cannot be read", d.args[0])
+	if p.Job.include == nil {
+		p.Lacks(d.file, d.line, "import the file too", "include %s, from which files cannot be read", d.args[0])
 		return nil
 	}
-	texts, err := p.job.include(p.main, d.args[0])
+	texts, err := p.Job.include(p.main, d.args[0])
 	if err != nil {
-		p.lacks(d.file, d.line, "make the file readable: its limits are missing", "include %s: %v", d.args[0], err)
+		p.Lacks(d.file, d.line, "make the file readable: its limits are missing", "include %s: %v", d.args[0], err)
 		return nil
 	}
 	for _, t := range texts {
 		if *p.included++; *p.included > maxIncludes {
-			p.wrong(d.file, d.line, "over %d files are included", maxIncludes)
+			p.Wrong(d.file, d.line, "over %d files are included", maxIncludes)
 			return list
 		}
 		if !p.sized(t) {
 			return list
 		}
-		inner := &confParser{job: p.job, main: p.main, file: t.Name, text: string(t.Data), line: 1, depth: p.depth + 1,
+		inner := &confParser{Job: p.Job, main: p.main, file: t.Name, text: string(t.Data), line: 1, depth: p.depth + 1,
 			count: p.count, included: p.included}
 		list = append(list, inner.directives(false)...)
 	}
@@ -212,7 +212,7 @@ func (p *confParser) until(end func(byte) bool, quoted bool) string {
 		b.WriteByte(c)
 	}
 	if quoted {
-		p.wrong(p.file, p.line, "the file ends within quotes")
+		p.Wrong(p.file, p.line, "the file ends within quotes")
 	}
 	return b.String()
 }

@@ -85,7 +85,7 @@ func (n *nginxConf) key(z *nginxZone) (key *nginxKey, ok bool) {
 			return nil, false
 		}
 		if note != "" && !z.used {
-			n.lacks(z.at.file, z.at.line, "accept it, or choose another key", "key $%s: %s", match[1], note)
+			n.Lacks(z.at.file, z.at.line, "accept it, or choose another key", "key $%s: %s", match[1], note)
 		}
 		if !slices.Contains(key.components, one) {
 			key.components = append(key.components, one)
@@ -98,7 +98,7 @@ func (n *nginxConf) key(z *nginxZone) (key *nginxKey, ok bool) {
 		key.onMissing = rules.Skip
 	default:
 		if !z.used {
-			n.lacks(z.at.file, z.at.line, "add a condition to match if such requests must not be limited",
+			n.Lacks(z.at.file, z.at.line, "add a condition to match if such requests must not be limited",
 				"key %.80s: requests without any of its parts are counted together", text)
 		}
 	}

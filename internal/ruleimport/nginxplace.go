@@ -73,13 +73,13 @@ func (n *nginxConf) location(d *directive, s *nginxServer) (p *nginxPlace, ok bo
 		}
 		regex, err := regexp.Compile("^(?:" + expression + ")$")
 		if err != nil {
-			n.lacks(d.file, d.line, "write it in RE2's syntax; its limits are not imported", "location %s", p.text)
+			n.Lacks(d.file, d.line, "write it in RE2's syntax; its limits are not imported", "location %s", p.text)
 			return nil, false
 		}
 		p.text, p.regex = expression, regex
 		return p, true
 	case sign != "" || p.text == "":
-		n.wrong(d.file, d.line, "location has %.80q; allowed: a path, after =, ~, ~* or ^~ perhaps", d.args)
+		n.Wrong(d.file, d.line, "location has %.80q; allowed: a path, after =, ~, ~* or ^~ perhaps", d.args)
 		return nil, false
 	}
 	return p, true
@@ -156,7 +156,7 @@ func (n *nginxConf) emit() {
 		if !ok {
 			if first {
 				d := u.limit.zone.at
-				n.lacks(d.file, d.line, "write a rule by hand; nothing limits by this zone now", "key %.80s",
+				n.Lacks(d.file, d.line, "write a rule by hand; nothing limits by this zone now", "key %.80s",
 					u.limit.zone.key)
 			}
 			continue
@@ -164,7 +164,7 @@ func (n *nginxConf) emit() {
 		for _, places := range n.apart(u.places, key.perServer) {
 			if count[u.limit.zone]++; count[u.limit.zone] > 1 && !key.perServer {
 				at := places[0].at
-				n.lacks(at.file, at.line, "make the numbers or the locations equal if one count matters",
+				n.Lacks(at.file, at.line, "make the numbers or the locations equal if one count matters",
 					"zone %s is counted here apart from its other places", u.limit.zone.name)
 			}
 			n.rule(u.limit, places, key)
@@ -243,14 +243,14 @@ const tooMany = 429
 // rule writes a rule for places.
 func (n *nginxConf) rule(l nginxLimit, places []*nginxPlace, key *nginxKey) {
 	at := places[0].at
-	spec := rules.Spec{Name: l.zone.name, Description: origin(at.file, max(1, at.line)), Key: key.components,
+	spec := rules.Spec{Name: l.zone.name, Description: Origin(at.file, max(1, at.line)), Key: key.components,
 		Limit: []string{l.text()}, OnMissing: key.onMissing}
 	if status := places[0].status(l); status != tooMany {
 		spec.Response.Status = status
 	}
 	for _, p := range places[1:] {
 		if status := p.status(l); status != places[0].status(l) {
-			n.lacks(p.at.file, p.at.line, "use one status for the whole zone", "status %d here, of zone %s with %d",
+			n.Lacks(p.at.file, p.at.line, "use one status for the whole zone", "status %d here, of zone %s with %d",
 				status, l.zone.name, places[0].status(l))
 		}
 	}
@@ -261,7 +261,7 @@ func (n *nginxConf) rule(l nginxLimit, places []*nginxPlace, key *nginxKey) {
 		spec.Match = n.match(places)
 	}
 	key.exempt.narrow(&spec)
-	n.add(at.file, at.line, spec)
+	n.Add(at.file, at.line, spec)
 }
 
 // match is the condition for places.

@@ -121,11 +121,11 @@ func (n *nginxConf) tryFiles(p *nginxPlace) *nginxPlace {
 		fallback := d.args[len(d.args)-1]
 		target, known := p.server.target(fallback)
 		if !known && p.server.limited() {
-			n.lacks(d.file, d.line, "see which location requests without a file get to, and what limits them there",
+			n.Lacks(d.file, d.line, "see which location requests without a file get to, and what limits them there",
 				"try_files with the fallback %.80s, which depends on the request", fallback)
 		}
 		if len(p.reach(target)) > 0 {
-			n.lacks(d.file, d.line, "exclude the files by not in match, if they are many",
+			n.Lacks(d.file, d.line, "exclude the files by not in match, if they are many",
 				"try_files: files cannot be told apart from requests that get to %.80s, and come under its limits",
 				fallback)
 			return target
@@ -157,7 +157,7 @@ func (n *nginxConf) byStatus(p *nginxPlace) {
 		uri := d.args[len(d.args)-1]
 		target, known := p.server.target(strings.TrimPrefix(uri, "="))
 		if !known && p.server.limited() || len(p.reach(target)) > 0 {
-			n.lacks(d.file, d.line, "write a rule with count_if for these statuses, if they are to be limited",
+			n.Lacks(d.file, d.line, "write a rule with count_if for these statuses, if they are to be limited",
 				"error_page %.80s: only requests that fail come under the limits of that location",
 				strings.Join(d.args, " "))
 		}
@@ -172,7 +172,7 @@ func (n *nginxConf) byIndex(p *nginxPlace) {
 	for _, name := range p.index.args {
 		target, known := p.server.target(strings.TrimSuffix(p.text, "/") + "/" + strings.TrimPrefix(name, "/"))
 		if known && len(p.reach(target)) > 0 {
-			n.lacks(p.index.file, p.index.line, "write a rule for the paths of directories, such as /",
+			n.Lacks(p.index.file, p.index.line, "write a rule for the paths of directories, such as /",
 				"index %.80s: a request of a directory comes under the limits of that file's location", name)
 			return
 		}
@@ -198,7 +198,7 @@ func (n *nginxConf) before(s *nginxServer, block *directive, uniform bool) {
 			}
 		}
 		if ends || moves && !uniform {
-			n.lacks(d.file, d.line, "see whether requests meet other limits, or none, because of it", "%s %.80s",
+			n.Lacks(d.file, d.line, "see whether requests meet other limits, or none, because of it", "%s %.80s",
 				d.name, strings.Join(d.args, " "))
 		}
 	}

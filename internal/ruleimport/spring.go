@@ -14,36 +14,36 @@ import (
 
 // spring reads application.yml of Spring Cloud Gateway: the filter RequestRateLimiter of its routes. Each route counts
 // by itself.
-func (j *job) spring() {
+func (j *Job) spring() {
 	found := false
-	for _, t := range j.texts {
-		for _, d := range j.documents(t) {
-			s := &springConf{document: d}
+	for _, t := range j.Files {
+		for _, d := range j.Documents(t) {
+			s := &springConf{Document: d}
 			if s.ofProfile() {
 				continue
 			}
-			s.fill(d.root)
+			s.fill(d.Root)
 			for _, path := range []string{"spring.cloud.gateway", "spring.cloud.gateway.server.webflux"} {
 				found = s.gateway(path) || found
 			}
 		}
 	}
-	if !found && len(j.problems) == 0 {
-		j.wrong(j.texts[0].Name, 1, "spring.cloud.gateway.routes is missing; it is a list of routes with filters")
+	if !found && !j.Failed() {
+		j.Wrong(j.Files[0].Name, 1, "spring.cloud.gateway.routes is missing; it is a list of routes with filters")
 	}
 }
 
 // A springConf is a document that is read.
 type springConf struct {
-	document
+	Document
 	denyEmpty bool // requests without a key are refused
 }
 
 // ofProfile lists a document of a profile, whose lists replace those of the documents before it.
 func (s *springConf) ofProfile() bool {
 	for _, path := range []string{"spring.config.activate.on-profile", "spring.profiles"} {
-		if n := s.lookup(s.root, path); n != nil && n.Kind != yaml.MappingNode {
-			s.lacks(n, "import the document alone, in a file of its own: it replaces lists of the others",
+		if n := s.lookup(s.Root, path); n != nil && n.Kind != yaml.MappingNode {
+			s.Lacks(n, "import the document alone, in a file of its own: it replaces lists of the others",
 				"the document of the profile %.80s", n.Value)
 			return true
 		}
@@ -73,7 +73,7 @@ func (s *springConf) fill(n *yaml.Node) {
 		return // what needs it says so
 	}
 	n.Value = filled
-	s.lacks(n, "see whether the environment sets it", "%.80s is taken for %.80q", text, filled)
+	s.Lacks(n, "see whether the environment sets it", "%.80s is taken for %.80q", text, filled)
 }
 
 // lookup finds a place by a path, whose words may stand together in one key.
@@ -89,7 +89,7 @@ func (s *springConf) lookup(n *yaml.Node, path string) *yaml.Node {
 		if !begins || n.Content[i].Value == "" {
 			continue
 		}
-		if found := s.lookup(s.is(n.Content[i+1]), strings.TrimSuffix(rest, ".")); found != nil {
+		if found := s.lookup(s.Is(n.Content[i+1]), strings.TrimSuffix(rest, ".")); found != nil {
 			return found
 		}
 	}
@@ -105,7 +105,7 @@ type springPart struct {
 }
 
 func (s *springConf) parts(n *yaml.Node, what string) (list []springPart) {
-	for _, item := range s.items(n, what) {
+	for _, item := range s.Items(n, what) {
 		p := springPart{at: item}
 		if item.Kind == yaml.ScalarNode {
 			name, args, _ := strings.Cut(item.Value, "=")
@@ -116,8 +116,8 @@ func (s *springConf) parts(n *yaml.Node, what string) (list []springPart) {
 			list = append(list, p)
 			continue
 		}
-		s.read(item, what, fields{
-			"name": func(n *yaml.Node) { p.name = s.text(n, "name") },
+		s.Read(item, what, Fields{
+			"name": func(n *yaml.Node) { p.name = s.Text(n, "name") },
 			"args": func(n *yaml.Node) {
 				p.long = make(map[string]string)
 				s.flatten(n, "", p.long)
@@ -133,11 +133,11 @@ func (s *springConf) flatten(n *yaml.Node, prefix string, into map[string]string
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			s.flatten(s.is(n.Content[i+1]), prefix+"."+n.Content[i].Value, into)
+			s.flatten(s.Is(n.Content[i+1]), prefix+"."+n.Content[i].Value, into)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			s.flatten(s.is(item), fmt.Sprintf("%s.%d", prefix, i), into)
+			s.flatten(s.Is(item), fmt.Sprintf("%s.%d", prefix, i), into)
 		}
 	default:
 		into[strings.TrimPrefix(prefix, ".")] = n.Value
@@ -147,17 +147,17 @@ func (s *springConf) flatten(n *yaml.Node, prefix string, into map[string]string
 // gateway reads the routes below a path, and reports whether there are any.
 func (s *springConf) gateway(path string) bool {
 	s.denyEmpty = true
-	if deny := s.lookup(s.root, path+".filter.request-rate-limiter.deny-empty-key"); deny != nil {
-		s.denyEmpty = s.flag(deny, "deny-empty-key")
+	if deny := s.lookup(s.Root, path+".filter.request-rate-limiter.deny-empty-key"); deny != nil {
+		s.denyEmpty = s.Flag(deny, "deny-empty-key")
 	}
-	routes, defaults := s.lookup(s.root, path+".routes"), []springPart(nil)
-	if filters := s.lookup(s.root, path+".default-filters"); filters != nil {
+	routes, defaults := s.lookup(s.Root, path+".routes"), []springPart(nil)
+	if filters := s.lookup(s.Root, path+".default-filters"); filters != nil {
 		defaults = s.parts(filters, "default-filters")
 	}
 	if routes == nil {
 		return false
 	}
-	for i, route := range s.items(routes, "routes") {
+	for i, route := range s.Items(routes, "routes") {
 		s.route(route, i, defaults)
 	}
 	return true
@@ -173,12 +173,12 @@ type springRoute struct {
 func (s *springConf) route(n *yaml.Node, i int, defaults []springPart) {
 	r := springRoute{spec: rules.RouteSpec{Name: fmt.Sprintf("route-%d", i+1)}}
 	var predicates, filters []springPart
-	s.read(n, "a route", fields{
-		"id":         func(n *yaml.Node) { r.spec.Name = s.text(n, "id") },
-		"uri":        func(n *yaml.Node) { r.uri = s.text(n, "uri") },
+	s.Read(n, "a route", Fields{
+		"id":         func(n *yaml.Node) { r.spec.Name = s.Text(n, "id") },
+		"uri":        func(n *yaml.Node) { r.uri = s.Text(n, "uri") },
 		"predicates": func(n *yaml.Node) { predicates = s.parts(n, "predicates") },
 		"filters":    func(n *yaml.Node) { filters = s.parts(n, "filters") },
-	}.with("order", "metadata", "enabled"), nil)
+	}.With("order", "metadata", "enabled"), nil)
 	for _, p := range predicates {
 		s.predicate(&r, p)
 	}
@@ -215,7 +215,7 @@ func (s *springConf) predicate(r *springRoute, p springPart) {
 	case "Method":
 		r.spec.Method = append(r.spec.Method, args...)
 	default:
-		s.lacks(p.at, "write the condition into match of the rule", "predicate %s", p.name)
+		s.Lacks(p.at, "write the condition into match of the rule", "predicate %s", p.name)
 	}
 }
 
@@ -236,10 +236,10 @@ func (s *springConf) rewriting(r *springRoute, f springPart) {
 		if len(r.paths) > 0 {
 			segments = strings.Split(r.paths[0], "/")
 		}
-		count := s.number(&yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: f.at.Line}, "StripPrefix", 0, maxDepth)
+		count := s.Number(&yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: f.at.Line}, "StripPrefix", 0, maxDepth)
 		r.spec.StripPrefix = strings.Join(segments[:min(len(segments), 1+int(count))], "/")
 	case "RewritePath", "SetPath", "RewriteLocationResponseHeader":
-		s.lacks(f.at, "write the route by hand", "filter %s of route %.80s", f.name, r.spec.Name)
+		s.Lacks(f.at, "write the route by hand", "filter %s of route %.80s", f.name, r.spec.Name)
 	}
 }
 
@@ -250,9 +250,9 @@ func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
 	}
 	if strings.HasPrefix(r.uri, "http") {
 		service := rules.ServiceSpec{Name: r.spec.Name, Addresses: []string{strings.TrimSuffix(r.uri, "/")}}
-		s.addService(s.file, n.Line, service)
+		s.AddService(s.File, n.Line, service)
 	} else {
-		s.lacks(n, "write its addresses into services", "uri %.80q of route %.80s", r.uri, r.spec.Name)
+		s.Lacks(n, "write its addresses into services", "uri %.80q of route %.80s", r.uri, r.spec.Name)
 	}
 	for i, path := range r.paths {
 		one := r.spec
@@ -261,7 +261,7 @@ func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
 			one.Name = fmt.Sprintf("%s-%d", r.spec.Name, i+1)
 		}
 		before := len(s.result.Rules.Routes)
-		s.addRoute(s.file, n.Line, one)
+		s.AddRoute(s.File, n.Line, one)
 		if len(s.result.Rules.Routes) > before {
 			m.Route = append(m.Route, one.Name)
 		}
@@ -282,7 +282,7 @@ func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
 
 // limit writes the rule of a RequestRateLimiter.
 func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
-	spec := rules.Spec{Name: r.spec.Name, Description: s.origin(f.at), Match: match, OnStoreError: rules.AllowAll}
+	spec := rules.Spec{Name: r.spec.Name, Description: s.Origin(f.at), Match: match, OnStoreError: rules.AllowAll}
 	rate, burst, tokens, resolver, deny := int64(0), int64(1), int64(1), "", s.denyEmpty
 	open := "" // a number that the environment has
 	number := func(name, text string) int64 {
@@ -290,11 +290,11 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 			open = fmt.Sprintf("%s %.80s", name, text)
 			return 1
 		}
-		return s.number(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: f.at.Line, Column: f.at.Column}, name, 1,
+		return s.Number(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: f.at.Line, Column: f.at.Column}, name, 1,
 			weir.MaxUnits)
 	}
 	if f.long == nil {
-		s.lacks(f.at, "write it with args: Spring does not read it so", "the short form of RequestRateLimiter")
+		s.Lacks(f.at, "write it with args: Spring does not read it so", "the short form of RequestRateLimiter")
 		f.long = make(map[string]string)
 		for i, name := range []string{"replenishRate", "burstCapacity", "key-resolver"}[:min(len(f.args), 3)] {
 			f.long[name] = f.args[i]
@@ -315,19 +315,19 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 			deny = value != "false"
 		case "rate-limiter":
 		default:
-			s.lacks(f.at, "see whether limits depend on it", "RequestRateLimiter has %.80s: %.80s", name, value)
+			s.Lacks(f.at, "see whether limits depend on it", "RequestRateLimiter has %.80s: %.80s", name, value)
 		}
 	}
 	switch {
 	case open != "":
-		s.lacks(f.at, "write the number; nothing limits this route now", "%s of route %.80s", open, r.spec.Name)
+		s.Lacks(f.at, "write the number; nothing limits this route now", "%s of route %.80s", open, r.spec.Name)
 		return
 	case f.long["rate-limiter"] != "": // which may not read the numbers
-		s.lacks(f.at, "write the limit of the bean as a rule; nothing limits this route now",
+		s.Lacks(f.at, "write the limit of the bean as a rule; nothing limits this route now",
 			"the rate limiter %.80s of route %.80s", f.long["rate-limiter"], r.spec.Name)
 		return
 	case rate == 0:
-		s.wrong(f.at, "replenishRate is missing; allowed: a whole number from 1")
+		s.Wrong(f.at, "replenishRate is missing; allowed: a whole number from 1")
 		return
 	}
 	spec.Limit = []string{fmt.Sprintf("%d/1s burst %d", rate, burst)}
@@ -339,7 +339,7 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 		spec.OnMissing = rules.Deny
 	}
 	spec.Key = []string{s.resolved(f.at, resolver, &spec)}
-	s.add(s.file, f.at.Line, spec)
+	s.Add(s.File, f.at.Line, spec)
 }
 
 // resolvers are words in names of beans, and the component that such a bean most probably is.
@@ -354,12 +354,12 @@ func (s *springConf) resolved(n *yaml.Node, resolver string, spec *rules.Spec) s
 	}
 	for _, known := range resolvers {
 		if strings.Contains(strings.ToLower(resolver), known.word) {
-			s.lacks(n, "compare it with the code of the bean", "key-resolver %.80s is taken for %s", resolver,
+			s.Lacks(n, "compare it with the code of the bean", "key-resolver %.80s is taken for %s", resolver,
 				known.component)
 			return known.component
 		}
 	}
 	spec.Enabled = new(bool)
-	s.lacks(n, "write the key of this rule, and remove enabled: false", "key-resolver %.80s", resolver)
+	s.Lacks(n, "write the key of this rule, and remove enabled: false", "key-resolver %.80s", resolver)
 	return "client.ip"
 }
