@@ -70,9 +70,9 @@ type Config struct {
 	// every peer on a Unix socket.
 	TrustedProxies []string
 	ClientHeader   string
-	// Geo are files in MaxMind's format with the countries or autonomous systems of addresses, for rules that name
-	// them. They are read again when they change.
-	Geo []string
+	// Geo finds the country and the autonomous system of an address, for rules that name them. The server has one that
+	// reads files in MaxMind's format.
+	Geo gate.Geo
 	// CountryHeader is a header in which every trusted proxy states the client's country, such as CF-IPCountry.
 	CountryHeader string
 	// PathForm is the form in which paths are matched, in words of a rule file's path_form.
@@ -141,7 +141,10 @@ func (c Config) complete() engine.Config {
 	full.State = c.State
 	full.TrustedProxies = c.TrustedProxies
 	full.ClientHeader = cmp.Or(c.ClientHeader, full.ClientHeader)
-	full.Geo, full.CountryHeader = c.Geo, c.CountryHeader
+	full.CountryHeader = c.CountryHeader
+	if c.Geo != nil {
+		full.Geo = geo{c.Geo}
+	}
 	full.PathForm = c.PathForm
 	full.HashKey = c.HashKey
 	full.Log = cmp.Or(c.Log, slog.Default())
@@ -155,6 +158,11 @@ func (c Config) complete() engine.Config {
 	}
 	return full
 }
+
+// A geo is a look-up that may know everything.
+type geo struct{ gate.Geo }
+
+func (geo) Has() (country, asn bool) { return true, true }
 
 // inRedis reports whether rules lie in hashes of a Redis.
 func inRedis(rules string) bool {

@@ -120,7 +120,7 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted, as on the server")
 	flags.StringVar(&f.rules.ClientHeader, "client-header", f.rules.ClientHeader,
 		"`NAME` of the header with the client address, as on the server")
-	flags.StringSliceVar(&f.rules.Geo, "geo", nil,
+	flags.StringSliceVar(&f.rules.geo, "geo", nil,
 		"`FILE`s with the country or the autonomous system of addresses, as on the server")
 	flags.BoolVar(&f.rules.AnyMethod, "any-method", false, "accept HTTP methods that are not registered")
 	flags.StringSliceVar(&f.rules.PathForm, "path-form", nil,
@@ -199,7 +199,7 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 		return nil, err
 	}
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
-		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top}
+		AnyMethod: setup.AnyMethod, Geo: setup.Geo, MaxKeys: setup.MaxKeys, Top: f.top}
 	if !f.noCompare {
 		c.CompareSpread = compareSpread
 	}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/ruleset/geosource"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/pathform"
 )
@@ -16,6 +18,7 @@ import (
 type ruleFlags struct {
 	engine.Config
 	hashKeyFile string
+	geo         []string
 }
 
 func (f *ruleFlags) add(flags *pflag.FlagSet) {
@@ -36,7 +39,7 @@ func (f *ruleFlags) add(flags *pflag.FlagSet) {
 			"responds")
 	flags.StringSliceVar(&f.TrustedProxies, "trusted-proxies", nil,
 		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted; unix: peers on a Unix socket")
-	flags.StringSliceVar(&f.Geo, "geo", nil,
+	flags.StringSliceVar(&f.geo, "geo", nil,
 		"`FILE`s with the country or the autonomous system of addresses, in MaxMind's format (.mmdb), for rules\n"+
 			"with country, asn, client.country or client.asn; reloaded when they change")
 	flags.StringVar(&f.CountryHeader, "country-header", "",
@@ -138,12 +141,24 @@ func (f *ruleFlags) config(s *System, flags *pflag.FlagSet, warn func(string)) (
 	}
 	c = f.Config
 	c.HashKey, err = s.secret("hash-key-file", f.hashKeyFile, warn)
+	if err == nil && len(f.geo) > 0 {
+		c.Geo, err = f.openGeo()
+	}
 	c.Stdin, c.Version, c.Audit.Out = s.In, number(), s.Err
 	c.Given, c.Names = make(map[string]bool), make(map[string]string)
 	for field, flag := range fieldFlags {
 		c.Given[field], c.Names[field] = flags.Changed(flag), "--"+flag
 	}
 	return c, err
+}
+
+// openGeo reads the files of --geo for the first time.
+func (f *ruleFlags) openGeo() (engine.Geo, error) {
+	source, err := geosource.New(f.geo, f.Poll)
+	if err != nil {
+		return nil, fmt.Errorf("--geo: %w", err)
+	}
+	return source, nil
 }
 
 // read reads --config. Settings of the file apply where neither flags nor environment set them.

@@ -134,7 +134,7 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 	}
 	locate := gate.WithObserver(func(v *gate.Verdict) { a.Country, a.ASN = v.Located() })
 	g, err := gate.New(readOnlyStore{store}, l.Set, gate.WithLocal(readOnlyStore{memstore.New()}),
-		gate.WithObserver(e.note), locate, gate.WithGeo(l.Located))
+		gate.WithObserver(e.note), locate, gate.WithGeo(l.Geo))
 	if err != nil {
 		return nil, err
 	}

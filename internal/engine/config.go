@@ -20,7 +20,6 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/netaddr"
-	"github.com/weirproject/weir/internal/ruleset/geosource"
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
@@ -55,8 +54,8 @@ type Config struct {
 
 	TrustedProxies []string // networks and addresses; unix: peers on a Unix socket
 	ClientHeader   string
-	Geo            []string // files with countries or autonomous systems of addresses
-	CountryHeader  string   // with the client's country, from trusted proxies; "": none
+	Geo            Geo    // countries and autonomous systems of addresses; nil: unknown
+	CountryHeader  string // with the client's country, from trusted proxies; "": none
 	PathForm       []string
 	AnyMethod      bool
 	HashKey        string // for long keys
@@ -132,7 +131,6 @@ type Setup struct {
 	Trusted []netip.Prefix
 	Clients *clientaddr.Extractor
 	Form    pathform.Form
-	Located gate.Geo // of Config.Geo; nil: none
 
 	// Prepare, if non-nil, is called with each rule set before it is put in force, and use after that. An error refuses
 	// the rule set. The calls are sequential.
@@ -145,7 +143,6 @@ type Setup struct {
 	// warnings.
 	Settled func(*rules.Set)
 
-	geo      *geosource.Source // nil: none
 	alerting alert.Settings
 	primary  *primary
 	compiler *rules.Compiler // of each source, and of the merged file

@@ -76,8 +76,8 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.geo != nil {
-		layers = append(layers, ruleset.Layer{Name: geoLayer, Source: e.geo, AllowEmpty: true})
+	if source, ok := e.Geo.(ruleset.Source); ok {
+		layers = append(layers, ruleset.Layer{Name: geoLayer, Source: source, AllowEmpty: true})
 	}
 	if e.opened != nil {
 		e.Book = e.opened.Ledger
@@ -133,8 +133,8 @@ func (e *Engine) options(store weir.Store) []gate.Option {
 	}
 	opts := []gate.Option{gate.WithLocal(e.Local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
 		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
-	if e.geo != nil {
-		opts = append(opts, gate.WithGeo(e.geo))
+	if e.Geo != nil {
+		opts = append(opts, gate.WithGeo(e.Geo))
 	}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))

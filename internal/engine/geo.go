@@ -7,28 +7,27 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirproject/weir/internal/ruleset/geosource"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/rules"
 )
+
+// A Geo finds the country and the autonomous system of an address. A Geo that is a
+// ruleset.Source too is read again as rules are.
+type Geo interface {
+	gate.Geo
+	Has() (country, asn bool) // whether it can know them
+}
 
 // geoLayer is the name of the layer of the files with countries and autonomous systems. It has no rules.
 const geoLayer = "geo"
 
-// settleGeo reads the files for the first time.
+// settleGeo refuses a header that no proxy may set.
 func (l *Setup) settleGeo() error {
 	if l.CountryHeader != "" && len(l.Trusted) == 0 && !slices.Contains(l.TrustedProxies, "unix") {
 		return wrong("%s is %q, but no proxy is trusted, so that it would never be read: name the proxies that set it "+
 			"in %s", l.field("CountryHeader"), l.CountryHeader, l.field("TrustedProxies"))
 	}
 	l.CountryHeader = http.CanonicalHeaderKey(l.CountryHeader)
-	if len(l.Geo) == 0 {
-		return nil
-	}
-	var err error
-	if l.geo, err = geosource.New(l.Geo, l.Poll); err != nil {
-		return fmt.Errorf("%s: %w", l.field("Geo"), err)
-	}
-	l.Located = l.geo
 	return nil
 }
 
@@ -37,8 +36,8 @@ func (l *Setup) settleGeo() error {
 func (l *Setup) checkGeo(set *rules.Set) error {
 	needCountry, needASN := set.Located()
 	var country, asn bool
-	if l.geo != nil {
-		country, asn = l.geo.Has()
+	if l.Geo != nil {
+		country, asn = l.Geo.Has()
 	}
 	if needCountry && !country && l.CountryHeader == "" {
 		return wrong("rules need the client's country (%s), and nothing knows it: give a file with countries in %s, "+
