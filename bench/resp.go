@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/server/resp"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/bench/process"
 )
 
 const (
@@ -27,8 +25,7 @@ const (
 // respFlags are redis-benchmark's: 64 connections, 16 commands deep, 10k keys.
 var respFlags = []string{"-h", "127.0.0.1", "-c", "64", "-P", "16", "-r", "10000", "--csv"}
 
-// overRESP has redis-benchmark ask weir's RESP server and Redis by turns. The server runs in
-// this process, so that all three share the machine as a server, a Redis and a client do.
+// overRESP has redis-benchmark ask weir's RESP server and Redis by turns. All three share the machine.
 func overRESP(out io.Writer, s *server, rounds, requests int) (bar, error) {
 	addr, stop, err := serveRESP()
 	if err != nil {
@@ -64,35 +61,26 @@ func overRESP(out io.Writer, s *server, rounds, requests int) (bar, error) {
 		measured: fmt.Sprintf("%.0f/s against %.0f/s", median(weir), median(script))}, nil
 }
 
-// serveRESP opens the server on a free loopback port, and checks that it limits.
+// serveRESP starts weir serve, and checks that it limits.
 func serveRESP() (addr string, stop func(), err error) {
-	none, err := rules.Compile(&rules.File{})
+	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return "", nil, err
 	}
-	store := memstore.New()
-	g, err := gate.New(store, none)
+	defer os.RemoveAll(dir)
+	program, err := process.Build("", dir)
 	if err != nil {
 		return "", nil, err
 	}
-	server, err := resp.New(g, store)
+	server, err := process.Weir(program, "resp", "rules: []", "--allow-empty", "--http", "off", "--resp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if err := limits(server.Address); err != nil {
+		server.Stop()
 		return "", nil, err
 	}
-	go server.Serve(listener)
-	stop = func() {
-		server.Close()
-		store.Close()
-	}
-	if err := limits(listener.Addr().String()); err != nil {
-		stop()
-		return "", nil, err
-	}
-	return listener.Addr().String(), stop, nil
+	return server.Address, server.Stop, nil
 }
 
 // limits checks that the server grants what it should and refuses the rest.

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/contrib/goredisconn"
 	"github.com/weirproject/weir/redisstore"
-	"github.com/weirproject/weir/redisstore/goredisconn"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirproject/weir/bench/process"
-	"github.com/weirproject/weir/internal/server/gateway"
 )
 
 // serve serves a role in this process.
@@ -58,8 +58,25 @@ func bare(upstream *url.URL) *httputil.ReverseProxy {
 			r.SetURL(upstream)
 			r.SetXForwarded()
 		},
-		Transport: gateway.NewTransport(upstream),
+		Transport: transport(),
 	}
+}
+
+// transport has the settings of the gateway's.
+func transport() *http.Transport {
+	t := &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    512,
+		IdleConnTimeout:        4 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+		Protocols:              new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	return t
 }
 
 // A pool is what the documentation of ReverseProxy.BufferPool suggests.

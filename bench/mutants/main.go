@@ -22,7 +22,7 @@ import (
 
 // packages are those whose tests are measured, as patterns of the go command.
 const packages = "./memstore ./redisstore/... ./layers ./internal/layers/... ./gate ./rules " +
-	"./internal/ruleset/... ./httplimit ./internal/server/..."
+	"./internal/ruleset/... ./httplimit ./server/internal/..."
 
 func main() {
 	var r runner

@@ -55,8 +55,9 @@ func Build(program, dir string) (string, error) {
 		return program, nil
 	}
 	program = filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", program, "github.com/weirproject/weir/cmd/weir")
-	build.Dir, build.Stderr = "..", os.Stderr // the program's module
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", program, "github.com/weirproject/weir/server/cmd/weir")
+	build.Dir, build.Stderr = "..", os.Stderr
+	build.Env = append(os.Environ(), "GOWORK=") // the workspace has the server
 	if err := build.Run(); err != nil {
 		return "", fmt.Errorf("building weir: %w", err)
 	}

@@ -35,8 +35,9 @@ func run(program, only, which string, runs, rounds int) error {
 	defer os.RemoveAll(dir)
 	if program == "" {
 		program = filepath.Join(dir, "weir")
-		build := exec.Command("go", "build", "-o", program, "github.com/weirproject/weir/cmd/weir")
-		build.Dir, build.Stderr = "..", os.Stderr // the program's module
+		build := exec.Command("go", "build", "-o", program, "github.com/weirproject/weir/server/cmd/weir")
+		build.Dir, build.Stderr = "..", os.Stderr
+		build.Env = append(os.Environ(), "GOWORK=") // the workspace has the server
 		if err := build.Run(); err != nil {
 			return fmt.Errorf("building weir: %w", err)
 		}

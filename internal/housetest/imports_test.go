@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func (p *pkg) path() string {
 
 func packages(t *testing.T) (list []pkg) {
 	t.Helper()
-	for decoder := json.NewDecoder(bytes.NewReader(goTool(t, "list", "-json=ImportPath,Name,Doc,Imports,Deps", "./..."))); decoder.More(); {
+	for decoder := json.NewDecoder(bytes.NewReader(goTool(t, "list", "-json=ImportPath,Name,Doc,Imports,Deps", "work"))); decoder.More(); {
 		var p pkg
 		if err := decoder.Decode(&p); err != nil {
 			t.Fatal(err)
@@ -89,91 +90,59 @@ func TestTheEmbeddedLimiterNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// mayImport is who of the house may import whom, directly or not. The first row that a
-// package lies in is its own.
-var mayImport = []struct {
+// stores and frontEnds are sets of packages in the table below.
+var (
+	stores    = []string{"memstore", "redisstore", "layers", "internal/layers"}
+	frontEnds = []string{"httplimit", "grpclimit", "server/internal/admin", "server/internal/api",
+		"server/internal/console", "server/internal/extauthz", "server/internal/forwardauth", "server/internal/gateway",
+		"server/internal/grpcserver", "server/internal/resp", "server/internal/rls", "server/internal/web"}
+	policy = []string{"rules", "gate", "httplimit", "grpclimit", "observe", "engine", "internal/engine",
+		"internal/ruleset", "internal/telemetry"}
+	tools = []string{"tools", "internal/backtest", "internal/accesslog", "internal/ruleimport", "internal/ruletest"}
+)
+
+// mayNotImport lists imports that are mistakes, direct or not.
+var mayNotImport = []struct {
 	who, whom []string
 	reason    string
 }{
-	{[]string{""}, nil,
-		"the words stand alone: everybody speaks them, so they may depend on nobody"},
-	{[]string{"internal/algorithm"}, []string{"", "internal/algorithm"},
-		"an algorithm is pure arithmetic: it knows the words and no store"},
-	{[]string{"memstore"}, []string{"", "memstore", "internal/algorithm"},
-		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
-	{[]string{"internal/respguard"}, nil, "it reads bytes"},
-	{[]string{"internal/redisslot"}, nil, "it is arithmetic, and knows no caller"},
-	{[]string{"internal/deadline"}, nil, "it is time, and knows no caller"},
-	{[]string{"internal/redisconn"}, []string{"", "internal/algorithm", "internal/redisconn", "internal/redisslot", "internal/respguard"},
-		"it reaches a Redis and runs scripts there, whatever lies in it"},
-	{[]string{"redisstore"}, []string{"", "redisstore", "internal/algorithm", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard"},
-		"a store never imports a rule, a front end, or another store: it decides claims and knows no policy"},
-	{[]string{"layers", "internal/layers"}, []string{"", "layers", "internal/layers", "memstore", "internal/algorithm", "internal/redisslot"},
-		"a layer is a store over a store: which one, and by which rules, is the wiring's business; memstore is what counts in the process"},
-	{[]string{"storetest"}, []string{"", "storetest", "internal/algorithm"},
-		"the suite runs on any store, so it may know none"},
-	{[]string{"internal/ruleset/redissource"}, []string{"internal/ruleset", "", "rules", "pathform", "internal/redisconn", "internal/redisslot", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/respguard"},
-		"it reaches its Redis as the store does, by the same URLs; of the store itself it knows nothing"},
-	{[]string{"internal/ruleset"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
-		"rule sets are files and their merge; only redissource reaches a Redis"},
-	{[]string{"internal/server/admin"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "internal/webvalues", "internal/wording", "internal/server", "internal/ruleset", "observe", "internal/servermetrics", "internal/ratefields", "internal/pace", "internal/deadline", "internal/netaddr", "internal/telemetry", "internal/tally", "internal/keytext", "internal/requestid"},
-		"operators change the ledger; a front end never imports a store"},
-	{[]string{"rules"}, []string{"", "rules", "pathform", "internal/netaddr"},
-		"rules are plain data, and their patterns have the form of paths; they call no store, and what becomes of a refusal is the gate's"},
-	{[]string{"gate"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr", "internal/requestid"},
-		"the gate speaks weir.Store: which store it is, and on which wire the request came, is not its business"},
-	{[]string{"observe"}, []string{"", "rules", "pathform", "gate", "observe", "internal/deadline", "internal/netaddr", "internal/requestid"},
-		"observers are told of verdicts; they know no front end and no store"},
-	{[]string{"internal/servermetrics"}, []string{"", "rules", "pathform", "gate", "observe", "internal/servermetrics", "internal/tally", "internal/deadline", "internal/netaddr", "internal/requestid"},
-		"servers count in it; it knows none of them"},
-	{[]string{"internal/telemetry/history"}, []string{"", "rules", "pathform", "gate", "observe", "internal/telemetry", "internal/tally", "internal/ruleset", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/keytext", "internal/requestid"},
-		"it keeps what the recorder counted, and reads the changes of the ledger; it knows no front end and no store"},
-	{[]string{"internal/telemetry"}, []string{"", "rules", "pathform", "gate", "observe", "internal/telemetry", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/keytext", "internal/requestid"},
-		"telemetry observes verdicts and keeps their history; it knows no front end and no store"},
-	{[]string{"internal/accesslog"}, []string{"", "internal/accesslog", "internal/netaddr"},
-		"it reads lines; what rules say to them is the replay's business"},
-	{[]string{"clientaddr", "pathform", "internal/netaddr"}, []string{"", "internal/netaddr"},
-		"they read what stands in a request; what is done about it is the gate's and the rules'"},
-	{[]string{"engine", "internal/engine"}, []string{"", "memstore", "redisstore", "layers", "clientaddr", "pathform", "rules", "gate", "httplimit", "observe", "internal/servermetrics", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording", "internal/engine", "internal/ruleset", "internal/layers", "internal/algorithm", "internal/nearest", "internal/netaddr", "internal/deadline", "internal/redisconn", "internal/redisslot", "internal/respguard", "internal/bounds", "internal/quota", "internal/telemetry", "internal/keytext", "internal/requestid"},
-		"the wiring is below the command, and users of engine compile no flags and no front end"},
-	{[]string{"internal/ratefields", "internal/pace"}, []string{""},
-		"they read and write what limits say on the wire, for HTTP and gRPC; they decide nothing"},
-	{[]string{"internal/ruletest"}, []string{"", "gate", "rules", "pathform", "memstore", "internal/layers", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/ratefields", "clientaddr", "internal/whynot", "internal/requestid"},
-		"tests of rules run on the gate and the embedded store; front ends and Redis have no part in them"},
-	{[]string{"internal/review"}, []string{"", "rules", "pathform", "internal/netaddr"},
-		"it reads rules and calls no store; front ends have no part in it"},
-	{[]string{"internal/webvalues"}, []string{""}, "it reads texts; what they are for is the rules' business"},
-	{[]string{"internal/requestid"}, []string{}, "it reads texts"},
-	{[]string{"internal/backtest/page"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/server/console/static", "internal/keytext", "internal/quota", "internal/whynot", "internal/requestid"},
-		"the page of a report draws with the charts of the console"},
-	{[]string{"internal/backtest"}, []string{"", "gate", "rules", "pathform", "clientaddr", "memstore", "internal/accesslog", "internal/backtest", "internal/webvalues", "internal/algorithm", "internal/deadline", "internal/netaddr", "internal/keytext", "internal/quota", "internal/whynot", "internal/requestid"},
-		"a log is replayed through the gate and the embedded store; front ends and Redis have no part in it"},
-	{[]string{"internal/ruleimport"}, []string{"", "rules", "pathform", "internal/ruleset", "internal/netaddr"},
-		"it makes rules of files; it decides nothing, and reaches no server"},
-	{[]string{"internal/wording"}, []string{"", "rules", "pathform", "gate", "internal/deadline", "internal/netaddr", "internal/requestid"},
-		"it puts verdicts into words for every front end, and knows none"},
-	{[]string{"internal/listen"}, []string{"", "clientaddr", "internal/netaddr"},
-		"a listener knows who may connect, not what is said then"},
-	{[]string{"httplimit", "grpclimit", "internal/server"}, []string{"", "clientaddr", "pathform", "gate", "rules", "httplimit", "grpclimit", "internal/server", "observe", "internal/servermetrics", "internal/telemetry", "internal/deadline", "internal/netaddr", "internal/ratefields", "internal/pace", "internal/webvalues", "internal/wording", "internal/keytext", "internal/requestid"},
-		"a front end never imports a store: it parses and renders, the gate decides"},
+	{[]string{""}, []string{"memstore", "internal", "rules", "gate", "clientaddr", "pathform"},
+		"limits, claims and decisions are the vocabulary of all packages, so they depend on no other"},
+	{[]string{"internal/algorithm"}, []string{"memstore", "redisstore", "internal/redisconn", "rules", "gate"},
+		"an algorithm is arithmetic: it knows no store"},
+	{stores, policy, "a store decides claims: it knows no rule and no front end"},
+	{[]string{"memstore"}, []string{"redisstore", "internal/redisconn", "layers"}, "a store knows no other store"},
+	{[]string{"redisstore"}, []string{"memstore", "layers"}, "a store knows no other store"},
+	{[]string{"layers", "internal/layers"}, []string{"redisstore", "internal/redisconn"},
+		"a layer is a store over any store: the wiring chooses which"},
+	{[]string{"storetest"}, append([]string{"memstore", "redisstore", "layers"}, policy...), "the suite tests any store"},
+	{[]string{"rules"}, append([]string{"gate", "httplimit", "observe", "internal/engine", "internal/ruleset"}, stores...),
+		"rules are data: they call no store"},
+	{[]string{"gate"}, append([]string{"httplimit", "observe", "internal/engine", "internal/ruleset"}, stores...),
+		"the gate calls a weir.Store, whichever it is, for requests of any protocol"},
+	{[]string{"observe", "internal/telemetry"}, append([]string{"httplimit", "internal/engine"}, stores...),
+		"an observer receives verdicts: it knows no store and no front end"},
+	{[]string{"internal/ruleset"}, append([]string{"gate", "httplimit", "internal/engine"}, stores...),
+		"a source of rules reads files, URLs or hashes: it decides nothing"},
+	{frontEnds, append([]string{"internal/engine", "internal/redisconn"}, stores...),
+		"a front end parses and renders; the gate decides, whatever the store is"},
+	{append([]string{"server/internal/listen", "server/internal/otlp"}, frontEnds...), tools,
+		"only the table of commands imports the tools"},
+	{tools, append([]string{"server", "redisstore", "internal/engine"}, "httplimit"),
+		"a tool decides with the gate and the embedded store, as a server would, and reaches none"},
 }
 
-// plain are packages of constants, arithmetic, tables and waiting, which all but the lowest packages may import.
-var plain = []string{"internal/nearest", "internal/bounds", "internal/quota", "internal/pause", "internal/tally", "internal/rpcstatus",
-	"internal/endpoints", "internal/servicekind", "internal/rotated", "internal/timewords"}
-
-func TestTheHouseImportsDownwards(t *testing.T) {
+func TestPackagesImportDownwards(t *testing.T) {
 	for _, p := range packages(t) {
-		for _, rule := range mayImport {
-			if !within(p.path(), rule.who...) {
+		for _, rule := range mayNotImport {
+			if !within(p.path(), rule.who...) || within(p.path(), machinery...) {
 				continue
 			}
 			for _, dep := range p.Deps {
-				if whom, ours := inModule(dep); ours && !within(whom, rule.whom...) && (rule.whom == nil || !within(whom, plain...)) {
+				if whom, ours := inModule(dep); ours && within(whom, rule.whom...) {
 					t.Errorf("%s imports %s: %s", p.ImportPath, dep, rule.reason)
 				}
 			}
-			break
 		}
 	}
 }
@@ -185,35 +154,35 @@ var vendors = map[string]struct {
 	reason string
 }{
 	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource", "internal/telemetry/history"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
-	"github.com/redis/go-redis":           {[]string{"redisstore/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
+	"github.com/redis/go-redis":           {[]string{"contrib/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/ruletest", "internal/ruleimport"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"github.com/cespare/xxhash":           {[]string{"rules"}, "who is within a percentage must be the same for ever, on every platform"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
-	"github.com/go-json-experiment/json":  {[]string{"internal/server/api", "internal/server/admin", "internal/server/console", "internal/server/web", "internal/backtest/page"}, "documents over HTTP are read with one strictness"},
+	"github.com/go-json-experiment/json":  {[]string{"server/internal/api", "server/internal/admin", "server/internal/console", "server/internal/web", "internal/backtest/page"}, "documents over HTTP are read with one strictness"},
 	"github.com/prometheus/client_golang": {[]string{"observe", "engine", "internal/servermetrics", "internal/telemetry"}, "who counts needs it; who is counted does not"},
-	"google.golang.org/grpc": {[]string{"internal/cli", "internal/server/grpcserver", "internal/server/rls",
-		"internal/server/extauthz", "grpclimit", "examples/grpc"},
+	"google.golang.org/grpc": {[]string{"server/internal/cli", "server/internal/grpcserver", "server/internal/rls",
+		"server/internal/extauthz", "grpclimit", "examples/grpc"},
 		"front ends that speak gRPC; library users of the others compile none of it"},
-	"github.com/envoyproxy/go-control-plane": {[]string{"internal/server/rls", "internal/server/extauthz"},
+	"github.com/envoyproxy/go-control-plane": {[]string{"server/internal/rls", "server/internal/extauthz"},
 		"Envoy's contracts belong to the front ends that speak them"},
-	"google.golang.org/protobuf": {[]string{"internal/server/grpcserver", "internal/server/rls", "internal/server/extauthz",
-		"grpclimit", "examples/grpc", "internal/telemetry/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
-	"google.golang.org/genproto":           {[]string{"internal/server/extauthz", "grpclimit"}, "status codes and details of errors of gRPC"},
+	"google.golang.org/protobuf": {[]string{"server/internal/grpcserver", "server/internal/rls", "server/internal/extauthz",
+		"grpclimit", "examples/grpc", "server/internal/otlp/otlptest"}, "messages of gRPC; of OpenTelemetry in tests"},
+	"google.golang.org/genproto":           {[]string{"server/internal/extauthz", "grpclimit"}, "status codes and details of errors of gRPC"},
 	"github.com/dunglas/httpsfv":           {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
-	"github.com/pires/go-proxyproto":       {[]string{"internal/listen"}, "connections are opened in one place"},
+	"github.com/pires/go-proxyproto":       {[]string{"server/internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":         {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
-	"github.com/oschwald/maxminddb-golang": {[]string{"internal/ruleset/geosource"}, "files of countries are read in one place"},
-	"github.com/maxmind/mmdbwriter":        {[]string{"internal/ruleset/geosource/geotest"}, "such files, in tests only"},
-	"github.com/spf13/cobra":               {[]string{"internal/cli"}, "the command; libraries have no flags"},
-	"github.com/spf13/pflag":               {[]string{"internal/cli"}, "the command's flags"},
+	"github.com/oschwald/maxminddb-golang": {[]string{"server/internal/geosource"}, "files of countries are read in one place"},
+	"github.com/maxmind/mmdbwriter":        {[]string{"server/internal/geosource/geotest"}, "such files, in tests only"},
+	"github.com/spf13/cobra":               {[]string{"server/internal/cli"}, "the command; libraries have no flags"},
+	"github.com/spf13/pflag":               {[]string{"server/internal/cli"}, "the command's flags"},
 	"go.opentelemetry.io":                  {otlpHomes, "traces and metrics leave in one place; only the server compiles the SDK"},
 	"github.com/go-logr/logr":              {otlpHomes, "the log of OpenTelemetry's SDK"},
-	"github.com/getkin/kin-openapi":        {[]string{"internal/housetest/openapitest"}, "answers are compared with their documents, in tests only"},
+	"github.com/getkin/kin-openapi":        {[]string{"server/internal/openapitest"}, "answers are compared with their documents, in tests only"},
 	"pgregory.net/rapid":                   {[]string{"storetest", "internal/algorithm/stories/chance"}, "properties, in tests only"},
 	"github.com/anishathalye/porcupine":    {[]string{"storetest"}, "linearizability, in tests only"},
 }
 
-var otlpHomes = []string{"internal/telemetry/otlp", "internal/telemetry/otlp/otlptest"}
+var otlpHomes = []string{"server/internal/otlp", "server/internal/otlp/otlptest"}
 
 func TestVendorsStayInTheirHomes(t *testing.T) {
 	for _, p := range packages(t) {
@@ -236,11 +205,11 @@ func TestVendorsStayInTheirHomes(t *testing.T) {
 // TestOnlyTheServerCompilesOpenTelemetry: its SDK is 2 MB of the binary.
 func TestOnlyTheServerCompilesOpenTelemetry(t *testing.T) {
 	for _, p := range packages(t) {
-		if within(p.path(), append(otlpHomes, "internal/cli", "cmd/weir")...) {
+		if within(p.path(), append(otlpHomes, "server/internal/cli", "server/cmd/weir")...) {
 			continue
 		}
 		for _, dep := range p.Deps {
-			if within(dep, "go.opentelemetry.io") || within(dep, module+"/internal/telemetry/otlp") {
+			if within(dep, "go.opentelemetry.io") || within(dep, module+"/server/internal/otlp") {
 				t.Errorf("%s compiles %s, which only the server needs", p.ImportPath, dep)
 			}
 		}
@@ -282,10 +251,10 @@ func TestUsersOfOtherPackagesCompileNoGRPC(t *testing.T) {
 // executes html/template, and the binary is 15 MB larger.
 func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
 	const tag = "grpcnotrace"
-	deps := string(goTool(t, "list", "-tags", tag, "-deps", "./cmd/weir"))
+	deps := string(goTool(t, "list", "-tags", tag, "-deps", "./server/cmd/weir"))
 	for _, path := range []string{"golang.org/x/net/trace", "html/template", "google.golang.org/grpc/xds"} {
 		if strings.Contains(deps, path+"\n") {
-			t.Errorf("cmd/weir compiles %s", path)
+			t.Errorf("weir compiles %s", path)
 		}
 	}
 	for _, name := range []string{"Makefile", "README.md", "docs/weir.md", "docs/zh/quickstart.md"} {
@@ -294,7 +263,7 @@ func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(text) {
-			builds := strings.Contains(line, "./cmd/weir") && (strings.Contains(line, "go build") || strings.Contains(line, "go install"))
+			builds := strings.Contains(line, "./server/cmd/weir") && (strings.Contains(line, "go build") || strings.Contains(line, "go install"))
 			if builds && !strings.Contains(line, "-tags "+tag) {
 				t.Errorf("%s builds weir without -tags %s: %s", name, tag, line)
 			}
@@ -314,15 +283,60 @@ func vendorOf(path string) string {
 	return ""
 }
 
-func TestEveryDependencySaysWhatItIsFor(t *testing.T) {
-	text, err := read("docs/dependencies.md")
+// modules are the directories with a go.mod.
+func modules(t *testing.T) (dirs []string) {
+	t.Helper()
+	paths, err := files("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{".", "bench"} {
-		for line := range strings.Lines(string(goTool(t, "-C", dir, "list", "-m", "-f", "{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all"))) {
-			path := strings.TrimSpace(line)
-			if path != "" && path != module && !strings.Contains(text, path) {
+	for _, name := range paths {
+		dirs = append(dirs, path.Dir(name))
+	}
+	return dirs
+}
+
+// required are the modules that a go.mod requires directly.
+func required(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	text, err := read(path.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(words) == 2 && strings.HasPrefix(words[1], "v") {
+			paths = append(paths, words[0])
+		}
+	}
+	return paths
+}
+
+// TestTheLibraryRequiresLittle: each module that it requires is one more that its users download and watch.
+func TestTheLibraryRequiresLittle(t *testing.T) {
+	const most = 12
+	list := required(t, ".")
+	if len(list) > most {
+		t.Errorf("the library requires %d modules, at most %d are wanted: %v", len(list), most, list)
+	}
+	for _, path := range list {
+		for _, heavy := range []string{"google.golang.org/grpc", "go.opentelemetry.io", "github.com/envoyproxy", "github.com/spf13",
+			"github.com/oschwald", "github.com/redis/go-redis", "github.com/Shopify"} {
+			if within(path, heavy) || strings.HasPrefix(path, heavy) {
+				t.Errorf("the library requires %s: that belongs to the server", path)
+			}
+		}
+	}
+}
+
+func TestEveryDependencySaysWhatItIsFor(t *testing.T) {
+	page, err := read("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range modules(t) {
+		for _, path := range required(t, dir) {
+			if _, ours := inModule(path); !ours && !strings.Contains(page, path) {
 				t.Errorf("docs/dependencies.md does not say what %s is for, what else was weighed and how it is kept (required by %s/go.mod)", path, dir)
 			}
 		}

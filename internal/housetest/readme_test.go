@@ -270,7 +270,7 @@ func TestTheReadmesServerLimits(t *testing.T) {
 	}
 	all := blocks("README.md", text)
 	i := slices.IndexFunc(all, func(b block) bool { return b.kind == "sh" })
-	words, ok := strings.CutPrefix(strings.TrimSpace(all[i].text), "go run ./cmd/weir ")
+	words, ok := strings.CutPrefix(strings.TrimSpace(all[i].text), "go run ./server/cmd/weir ")
 	if !ok || all[i+1].kind != "http" {
 		t.Fatalf("README.md begins with %q, and then a block of %q", all[i].text, all[i+1].kind)
 	}
@@ -279,7 +279,7 @@ func TestTheReadmesServerLimits(t *testing.T) {
 		args = append(args, strings.Trim(word, `"`))
 	}
 	program := filepath.Join(t.TempDir(), "weir")
-	goTool(t, "build", "-o", program, "./cmd/weir")
+	goTool(t, "build", "-o", program, "./server/cmd/weir")
 	for _, store := range []string{"memory", redistest.Start(t).URL()} {
 		t.Run(strings.SplitN(store, ":", 2)[0], func(t *testing.T) {
 			var got string
@@ -365,7 +365,7 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 		}
 		for _, b := range blocks(page, text) {
 			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") || page == "docs/testing-rules.md" {
-				continue // internal/cli runs the tests of that page
+				continue // server/internal/cli runs the tests of that page
 			}
 			seen++
 			_, warnings, err := rules.Lint(fmt.Sprintf("%s:%d", page, b.line), []byte(b.text))

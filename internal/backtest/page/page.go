@@ -19,7 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/weirproject/weir/internal/backtest"
-	"github.com/weirproject/weir/internal/server/console/static"
+	"github.com/weirproject/weir/internal/static"
 )
 
 //go:embed page.html

@@ -1,0 +1,30 @@
+package backtest
+
+import "context"
+
+// Decisions returns what the rules do to each request of the log, by line: the name of the rule that refuses it,
+// "passed", or "400" for a request that a server refuses before the rules.
+func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
+	source, err := c.Open(1, 1)
+	if err != nil {
+		return nil, err
+	}
+	lane, err := newLane(c.Set, c.Spread, c)
+	if err != nil {
+		return nil, err
+	}
+	list := make(map[int64]string)
+	err = newReader(c).read(ctx, source, func(events []event) ([]event, error) {
+		for i := range events {
+			r, err := lane.decide(ctx, &events[i])
+			if err != nil {
+				return nil, err
+			}
+			if list[events[i].line] = nameIn(c.Set, r); r == undecided {
+				list[events[i].line] = "400"
+			}
+		}
+		return events[:0], nil
+	})
+	return list, err
+}

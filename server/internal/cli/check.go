@@ -1,0 +1,404 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/layers/ceiling"
+	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/gateway"
+	"github.com/weirproject/weir/server/internal/listen"
+)
+
+func newCheck(s *System) *cobra.Command {
+	var f checkFlags
+	command := &cobra.Command{
+		Use:   "check [flags] FILE|DIRECTORY|URL…",
+		Short: "Check rule files for mistakes and warnings",
+		Long: `Read rule files and report every mistake, with its line and the allowed values, and warnings,
+such as for a rule that can never match. A directory is checked as weir serve --config reads
+it: all its files are one rule set. For a URL only mistakes are reported. Ledgers are not read.
+
+--review adds what each rule lets through in the worst case, how many keys it counts and their
+memory, and notes about rules that a client can avoid. --explain-all adds an example of a
+request for each rule, with all that it is charged to, and requests that no rule limits.
+
+The exit code is 0 without findings but notes, 1 with mistakes, and 3 with only warnings. The file - is
+the standard input; the default is the file in WEIR_CONFIG.`,
+		Example: `  weir check weir.yaml
+  weir check --format json weir.yaml
+  weir check - < weir.yaml
+  weir check .
+  weir check --review weir.yaml
+  weir check --explain-all weir.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if config := s.lookup("WEIR_CONFIG"); len(args) == 0 && config != "" {
+				args = []string{config}
+			}
+			if len(args) == 0 {
+				return usagef("name a rule file, such as: weir check weir.yaml")
+			}
+			if err := s.fromEnvironment(cmd.Flags(), "gateway-tls-cert", "gateway-tls-key"); err != nil {
+				return err
+			}
+			return check(cmd.Context(), s, args, &f)
+		},
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.review, "review", false, "add bounds, keys and notes of each rule")
+	flags.BoolVar(&f.explainAll, "explain-all", false, "add a request for each rule, and what decides it")
+	flags.StringVar(&f.format, "format", "text", "`FORMAT`: text, or json (an array with an object per finding; with\n"+
+		"--review or --explain-all an object that has it as findings)")
+	f.gateway.addPairs(flags, "gateway", " that weir serve has;\neach host of a route must be covered by one")
+	return command
+}
+
+// A checkFlags are the flags of check.
+type checkFlags struct {
+	format             string
+	review, explainAll bool
+	gateway            listenerFlags // its certificates alone
+}
+
+// A finding is a mistake or a warning, as JSON.
+type finding struct {
+	Severity string `json:"severity"` // error, warning or note
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Field    string `json:"field,omitempty"`
+	Message  string `json:"message"`
+	text     string
+}
+
+func check(ctx context.Context, s *System, names []string, f *checkFlags) error {
+	if f.format != "text" && f.format != "json" {
+		return usagef("--format is %.80q; allowed: text, json", f.format)
+	}
+	if err := f.gateway.checkPairs(); err != nil {
+		return err
+	}
+	result := reviewed{}
+	findings := []finding{}
+	code, rulesFound := exitClean, 0
+	routesFound := ""
+	for _, name := range names {
+		found, file, set := inspect(ctx, s, name, f.review || f.explainAll)
+		findings = append(findings, found...)
+		if set != nil {
+			rulesFound += len(set.Rules())
+			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
+			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
+			findings = append(findings, f.gateway.uncoveredIn(name, set)...)
+			routesFound += filteredOf(set) + routesOf(set)
+			notes, err := result.add(ctx, f, name, file, set)
+			if err != nil {
+				return err
+			}
+			findings = append(findings, notes...)
+		}
+	}
+	for _, f := range findings {
+		if f.Severity == "error" {
+			code = exitError
+		} else if f.Severity == "warning" && code == exitClean {
+			code = exitWarnings
+		}
+	}
+	result.Findings = findings
+	summary := ""
+	if code == exitClean {
+		summary = fmt.Sprintf("%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
+	}
+	if err := result.printTo(s.Out, f, summary); err != nil {
+		return err
+	}
+	if code != exitClean {
+		return &exit{code: code}
+	}
+	return nil
+}
+
+// add reviews and explains the rules of one name, as the flags say.
+func (r *reviewed) add(ctx context.Context, f *checkFlags, name string, file *rules.File, set *rules.Set) (
+	notes []finding, err error) {
+	if f.review {
+		one, found := reviewOf(name, file, set)
+		r.Reviews, notes = append(r.Reviews, one), found
+	}
+	if f.explainAll {
+		one, err := explainAll(ctx, name, file, set)
+		if err != nil {
+			return nil, err
+		}
+		r.Explained = append(r.Explained, one)
+	}
+	return notes, nil
+}
+
+// printTo prints the findings, the summary of rules without mistakes, and what the flags add.
+func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
+	if f.format == "json" {
+		var document any = r.Findings
+		if f.review || f.explainAll {
+			document = r
+		}
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(document)
+	}
+	for _, finding := range r.Findings {
+		fmt.Fprintln(out, finding.text)
+	}
+	fmt.Fprint(out, summary)
+	for i := range r.Reviews {
+		r.Reviews[i].print(out)
+	}
+	for i := range r.Explained {
+		r.Explained[i].print(out)
+	}
+	return nil
+}
+
+// unreadable names the files of services that weir serve could not use.
+func unreadable(file string, set *rules.Set) []finding {
+	upstreams := gateway.NewUpstreams(0, slog.New(slog.DiscardHandler))
+	if _, err := upstreams.Prepare(set); err != nil {
+		return []finding{{Severity: "error", File: file, Message: err.Error(), text: file + ": " + err.Error()}}
+	}
+	return nil
+}
+
+// uncoveredIn names the certificates that weir serve could not use, and the hosts of routes for which the gateway has
+// none.
+func (f *listenerFlags) uncoveredIn(file string, set *rules.Set) (findings []finding) {
+	missed, err := f.uncovered(set)
+	if err != nil {
+		return mistakes(file, err)
+	}
+	for _, host := range missed {
+		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host,
+			strings.Join(f.certs, ", "))
+		findings = append(findings, finding{Severity: "error", File: file, Message: message,
+			text: file + ": " + message})
+	}
+	return findings
+}
+
+// uncovered are the hosts of routes that no certificate covers; none without TLS.
+func (f *listenerFlags) uncovered(set *rules.Set) ([]string, error) {
+	if len(f.certs) == 0 {
+		return nil, nil
+	}
+	var hosts []string
+	for _, route := range set.Routes() {
+		hosts = append(hosts, route.Host...)
+	}
+	slices.Sort(hosts)
+	return listen.Uncovered(f.certs, f.keys, slices.Compact(hosts))
+}
+
+// disabledOf names the rules of a file that are disabled.
+func disabledOf(file string, set *rules.Set) (notes []finding) {
+	for _, rule := range set.Rules() {
+		if !rule.Enabled() {
+			message := "rule " + rule.Name() + " is disabled"
+			notes = append(notes, finding{Severity: "note", File: file, Message: message,
+				text: "note: " + file + ": " + message})
+		}
+	}
+	return notes
+}
+
+// longInRedis is what the largest call of several small decisions takes of Redis.
+const longInRedis = 200 * time.Microsecond
+
+// slowOf says what a decision costs Redis if it is long for the others that wait for it.
+func slowOf(file string, set *rules.Set) []finding {
+	took := set.RedisTime()
+	if took <= longInRedis {
+		return nil
+	}
+	message := fmt.Sprintf("a request that meets the most limits takes about %.1f ms of Redis, where they are counted "+
+		"there; other clients of Redis wait meanwhile", took.Seconds()*1000)
+	return []finding{{Severity: "note", File: file, Message: message, text: "note: " + file + ": " + message}}
+}
+
+// ceilingsOf says what one node passes where a ceiling is of more than the limit: two windows can meet.
+func ceilingsOf(file string, set *rules.Set) (notes []finding) {
+	for _, rule := range set.Rules() {
+		for _, limit := range rule.Limits() {
+			factor := rule.LocalCeiling()
+			most := ceiling.AtOnce(limit, factor)
+			if factor == 0 || float64(most) <= math.Ceil(factor*float64(limit.Most())) {
+				continue
+			}
+			message := fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at most %d at once, since "+
+				"two windows can meet", rule.Name(), factor, limit, most)
+			notes = append(notes, finding{Severity: "note", File: file, Message: message,
+				text: "note: " + file + ": " + message})
+		}
+	}
+	return notes
+}
+
+// filteredOf is the number of rules that are evaluated one by one, and what that costs: see rules.Set.Filtered.
+func filteredOf(set *rules.Set) string {
+	all, everywhere, work := set.Filtered()
+	if all == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
+		count(all, "rule"), everywhere)
+	if work > 0 {
+		text += fmt.Sprintf("\nregular expressions cost one request at most %d steps times bytes, about %.2g ms "+
+			"(%d allowed)", work, float64(work)/bounds.WorkPerMillisecond, bounds.Work)
+	}
+	return text
+}
+
+// routesOf lists where requests are forwarded to.
+func routesOf(set *rules.Set) (text string) {
+	for _, r := range set.Routes() {
+		text += "\nroute " + r.Name + " to service " + r.Service.Name
+	}
+	for _, s := range set.Services() {
+		var addresses []string
+		for _, a := range s.Addresses {
+			addresses = append(addresses, fmt.Sprintf("%s weight %d", &a.URL, a.Weight))
+		}
+		text += "\nservice " + s.Name + " at " + strings.Join(addresses, ", ")
+	}
+	return text
+}
+
+// inspect returns the findings of one file, directory or URL, and its rules; nil with mistakes. The data of a single
+// file is read only if asked for.
+func inspect(ctx context.Context, s *System, name string, data bool) (findings []finding, file *rules.File,
+	set *rules.Set) {
+	if engine.IsURL(name) || engine.IsDir(name) {
+		return inspectAll(ctx, s, name)
+	}
+	shown, text, err := engine.ReadFile(s.In, name)
+	if err != nil {
+		return mistakes(shown, err), nil, nil
+	}
+	options := engine.ListOptions(name)
+	set, warnings, err := rules.Lint(shown, text, options...)
+	if err == nil && data {
+		file, err = rules.Parse(shown, text, options...)
+	}
+	if err != nil {
+		return mistakes(shown, err), nil, nil
+	}
+	for i := range warnings {
+		f := found("warning", &warnings[i])
+		f.text = "warning: " + f.text
+		findings = append(findings, f)
+	}
+	for _, note := range []string{engine.CountIfNote(set), engine.GeoNote(set), keysNote(set)} {
+		if note != "" {
+			findings = append(findings, finding{Severity: "note", File: shown, Message: note,
+				text: "note: " + shown + ": " + note})
+		}
+	}
+	return findings, file, set
+}
+
+// inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
+// file, and then those of all files together.
+func inspectAll(ctx context.Context, s *System, name string) (findings []finding, all *rules.File, set *rules.Set) {
+	all, err := engine.ReadOnce(ctx, name)
+	if err != nil {
+		return mistakes(name, err), nil, nil
+	}
+	files, _ := filesource.Files(name) // none at a URL
+	for _, file := range files {
+		warned, _, _ := inspect(ctx, s, file, false)
+		findings = append(findings, warned...)
+	}
+	set, _ = rules.Compile(all) // mistakes are findings already
+	return append(findings, between(name, all, findings)...), all, set
+}
+
+// between returns the warnings about rules of several files, without those about a single file.
+func between(name string, file *rules.File, known []finding) (findings []finding) {
+	same := make(map[string]bool)
+	for i := range known {
+		same[numbers.ReplaceAllString(known[i].Message, "")] = true
+	}
+	warnings, _ := file.Lint() // mistakes are findings already
+	for i := range warnings {
+		w := &warnings[i]
+		// The warning about path_form is a summary of a file.
+		if same[numbers.ReplaceAllString(w.Message, "")] || strings.Contains(w.Message, "path_form:") {
+			continue
+		}
+		f := found("warning", w)
+		place := numbers.FindStringSubmatch(w.Field)
+		if place != nil {
+			at, _ := strconv.Atoi(place[1])
+			f.Field = fmt.Sprintf("rule %s", file.Rules[at].Name) + strings.TrimPrefix(w.Field, place[0])
+		}
+		f.File = name
+		f.Message = numbers.ReplaceAllString(w.Message, "rule")
+		f.text = fmt.Sprintf("warning: %s: %s: %s", name, f.Field, f.Message)
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// numbers matches the index of a rule among those of all files, which no file shows.
+var numbers = regexp.MustCompile(`rules\[([0-9]+)\]`)
+
+// mistakes are the findings of an error.
+func mistakes(name string, err error) (findings []finding) {
+	var list *rules.Error
+	if !errors.As(err, &list) {
+		return []finding{{Severity: "error", File: name, Message: message(err), text: message(err)}}
+	}
+	for i := range list.Problems {
+		findings = append(findings, found("error", &list.Problems[i]))
+	}
+	if list.Omitted > 0 {
+		more := fmt.Sprintf("and %d more", list.Omitted)
+		findings = append(findings, finding{Severity: "error", File: name, Message: more, text: more})
+	}
+	return findings
+}
+
+func found(severity string, p *rules.Problem) finding {
+	return finding{
+		Severity: severity,
+		File:     p.File,
+		Line:     p.Line,
+		Column:   p.Column,
+		Field:    p.Field,
+		Message:  p.Message,
+		text:     p.String(),
+	}
+}
+
+// count is "1 rule" or "2 rules".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,127 @@
+// Package cli is the command weir: the wiring of rules, store, gate and front ends, and the
+// only package that imports more than one of each. It decides nothing about requests.
+//
+// Commands touch nothing but their System, so that a test can run them in its own process.
+// Promises of the program are tested on the built program.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/rules"
+)
+
+// A System is the environment of a program.
+type System struct {
+	Args    []string // the program's name, then its arguments
+	Environ []string // NAME=value
+	In      io.Reader
+	Out     io.Writer // results
+	Err     io.Writer // errors and logs
+}
+
+// Run runs the command and returns the exit code. For serve it returns after a signal.
+func Run(system *System) (code int) {
+	root := newRoot(system)
+	root.SetArgs(system.Args[1:])
+	err := root.Execute()
+	system.report(err)
+	return codeOf(err)
+}
+
+// report prints an error.
+func (s *System) report(err error) {
+	var mistakes *rules.Error
+	switch text := message(err); {
+	case errors.As(err, &mistakes): // begins with file:line:column, which editors find
+		fmt.Fprintln(s.Err, mistakes)
+	case text != "":
+		fmt.Fprintln(s.Err, "weir: "+text)
+	}
+}
+
+// message is the printed text of an error, without the name of the package that returned it.
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e, ok := err.(*exit); ok && e.err == nil {
+		return ""
+	}
+	return engine.Message(err)
+}
+
+func newRoot(system *System) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Distributed rate limiter: server, gateway and command-line tools",
+		Long: `weir limits the rate of requests, by rules in a YAML file.
+
+It answers other programs (HTTP API, Redis protocol, forward authentication for nginx and
+others), or runs as a gateway in front of a service and forwards the requests that the rules
+allow. Limits are counted in this process, or in a Redis that several processes share.`,
+		Example: `  # A gateway in front of a built-in service: each client may send 5 requests in 10 seconds.
+  weir serve --limit "5/10s" --upstream demo
+
+  # The same in front of your own service, with a rule file.
+  weir serve --config weir.yaml --upstream http://127.0.0.1:3000
+
+  # Check the file, and show how it would decide a request.
+  weir check weir.yaml
+  weir explain --config weir.yaml -X POST https://api.example.com/login`,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
+	root.SetIn(system.In)
+	root.SetOut(system.Out)
+	root.SetErr(system.Err)
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
+		newExplain(system), newVerifyProxy(system), newSchema(),
+		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
+		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
+		newCompletion())
+	for _, command := range root.Commands() {
+		command.DisableFlagsInUseLine = true
+	}
+	return root
+}
+
+// unknownCommand reports arguments that name no subcommand.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, command := range cmd.Commands() {
+		if command.IsAvailableCommand() {
+			names = append(names, command.Name())
+		}
+	}
+	if meant := nearest.Of(args[0], names); meant != "" {
+		return usagef("unknown command %.80q; did you mean %s?", args[0], meant)
+	}
+	return usagef("unknown command %.80q; allowed: %s", args[0], strings.Join(names, ", "))
+}
+
+// self is the command that the user typed, for suggestions. The binary that go run built is
+// deleted afterwards, so its path would not work.
+func (s *System) self() string {
+	if strings.Contains(filepath.ToSlash(s.Args[0]), "/go-build") {
+		return "go run ./server/cmd/weir"
+	}
+	return s.Args[0]
+}

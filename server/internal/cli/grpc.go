@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"errors"
+
+	"google.golang.org/grpc"
+
+	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/server/internal/extauthz"
+	"github.com/weirproject/weir/server/internal/grpcserver"
+	"github.com/weirproject/weir/server/internal/rls"
+)
+
+// grpcServices are the services at --grpc. A front end has one entry here, which registers it.
+func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Service, error) {
+	authorization, err := extauthz.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
+	if err != nil {
+		return nil, err
+	}
+	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
+}
+
+func (v *server) openGRPC(l *listenerFlags) error {
+	callers, err := v.callers(l, "grpc")
+	if err != nil {
+		return err
+	}
+	services, err := v.grpcServices(v.count(l))
+	if err != nil {
+		return err
+	}
+	server := grpcserver.New(grpcserver.Config{
+		Access: callers,
+		Ready:  v.engine.Metrics.IsReady,
+		Counts: v.engine.Metrics.GRPC(),
+		Log:    v.log,
+		Warn:   v.repeated.warn,
+	}, services...)
+	v.frontEnds = append(v.frontEnds, frontEnd{name: "grpc",
+		serve: func() error {
+			if err := server.Serve(l.listener); !errors.Is(err, grpc.ErrServerStopped) {
+				return err
+			}
+			return nil
+		},
+		drain:    server.Drain,
+		shutdown: server.Shutdown,
+		cut:      server.Close})
+	return nil
+}

@@ -1,0 +1,386 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/admin"
+	"github.com/weirproject/weir/server/internal/api"
+	"github.com/weirproject/weir/server/internal/console"
+	"github.com/weirproject/weir/server/internal/forwardauth"
+	"github.com/weirproject/weir/server/internal/gateway"
+	"github.com/weirproject/weir/server/internal/otlp"
+	"github.com/weirproject/weir/server/internal/resp"
+	"github.com/weirproject/weir/server/internal/web"
+)
+
+// apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
+// in the API streams.
+const apiBodies = 30 * time.Second
+
+// A server is the state of one weir serve.
+type server struct {
+	system    *System
+	flags     *serveFlags
+	engine    *engine.Engine
+	secrets   secrets
+	otlp      *otlp.Exporter // nil: off
+	notify    *notifier
+	log       *slog.Logger
+	repeated  *repeatedLog
+	upstreams *gateway.Upstreams
+	frontEnds []frontEnd
+	where     []endpoint
+	ended     chan struct{} // closed when the server begins to stop
+}
+
+// An endpoint is a front end with its address, for the banner.
+type endpoint struct{ name, address string }
+
+// serve is the command, from its flags to its end.
+func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, signals, hup <-chan os.Signal) error {
+	log, err := newLog(s.Err, f.format, f.level)
+	if err != nil {
+		return err
+	}
+	warn := func(text string) { log.Warn(text) }
+	for _, text := range s.unknownVariables(knownVariables(flags)) {
+		warn(text)
+	}
+	takeLog(log)
+	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{}),
+		notify: s.notifier(log)}
+	collectAsUsual := collectLess()
+	defer collectAsUsual()
+	f.rules.Log = log
+	if err := f.readAlertSecrets(s, warn); err != nil {
+		return err
+	}
+	setup, err := f.rules.read(ctx, s, flags, warn)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(f.onLine, func(url string) bool { return engine.Masked(url) != url }) {
+		warn("the command line shows the password in --store, --rules, --ledger or --audit to every user of this " +
+			"machine: use WEIR_STORE, WEIR_RULES, WEIR_LEDGER or WEIR_AUDIT, or store in the rule file")
+	}
+	if v.secrets, err = f.readSecrets(s, warn); err != nil {
+		return err
+	}
+	if err := v.start(ctx, setup, flags.Changed, signals); err != nil {
+		v.abandon()
+		return err
+	}
+	collectAsUsual()
+	v.announce()
+	living, end := context.WithCancel(ctx)
+	defer end()
+	go v.notify.run(living, v.engine.Metrics.IsReady, v.engine.Metrics.Stuck)
+	go v.reloadOn(hup)
+	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.stopping,
+		log: log}
+	err = l.run(signals)
+	flush := flushTime
+	if errors.Is(err, errTwice) {
+		flush = 0
+	}
+	return errors.Join(err, v.close(flush, signals))
+}
+
+// close closes what the front ends used.
+func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
+	most := closeTime
+	if v.engine.Metrics.Stuck() {
+		most = closeTimeStuck
+	}
+	return bounded(func() error {
+		v.closeOTLP(flush)
+		v.flags.access.end()
+		defer v.upstreams.Close()
+		return v.engine.Close()
+	}, most, signals)
+}
+
+// stopping makes the server not ready, and ends the streams of events.
+func (v *server) stopping() {
+	v.notify.send("STOPPING=1")
+	v.engine.Metrics.Stopping()
+	close(v.ended)
+}
+
+// collectLess reduces garbage collection during the start: reading many rules leaves garbage that
+// can be freed only when they are in force. Collecting earlier takes a quarter of the time, and
+// saves a quarter of the memory. A GOGC set by the user is left alone.
+func collectLess() (asUsual func()) {
+	const usual, less = 100, 400
+	if old := debug.SetGCPercent(less); old != usual {
+		debug.SetGCPercent(old)
+		return func() {}
+	}
+	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
+}
+
+// manyRules is the number of rules whose loading leaves tens of megabytes of garbage.
+const manyRules = 1000
+
+// settled completes new rules.
+func (v *server) settled(set *rules.Set) {
+	giveBack(set)
+	if v.flags.gateway.listener == nil {
+		return
+	}
+	hosts, err := v.flags.gateway.uncovered(set)
+	if err == nil && len(hosts) > 0 { // the listener tells of files that it cannot use
+		v.log.Warn("no certificate of the gateway covers these hosts of routes", "hosts", hosts)
+	}
+}
+
+// giveBack returns that garbage to the operating system. A process that allocates little does not collect it for
+// minutes.
+func giveBack(set *rules.Set) {
+	if len(set.Rules()) >= manyRules {
+		debug.FreeOSMemory()
+	}
+}
+
+// start opens everything, the listeners first: an address in use should be reported before the
+// wait for Redis. A signal ends the wait for the rules.
+func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
+	signals <-chan os.Signal) error {
+	if err := v.flags.complete(len(setup.Set.Routes()) > 0); err != nil {
+		return err
+	}
+	v.fitFiles(given)
+	err := v.listen(setup)
+	if err != nil {
+		return err
+	}
+	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
+	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
+	setup.WithoutUsers = v.withoutUsers(setup)
+	setup.Prepare = func(set *rules.Set) (use func(), err error) {
+		switch err := v.checkKeys(setup, set); {
+		case err != nil:
+			return nil, err
+		case v.flags.gateway.listener == nil:
+			return func() {}, nil
+		}
+		return v.upstreams.Prepare(set)
+	}
+	setup.Settled = v.settled
+	if err = v.openOTLP(ctx, setup); err != nil {
+		return err
+	}
+	if v.engine, err = setup.Open(ctx); err != nil {
+		return err
+	}
+	if err = v.sendMetrics(ctx); err != nil {
+		return err
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- v.engine.Wait(ctx) }()
+	select {
+	case <-ready:
+		return v.openFrontEnds()
+	case received := <-signals:
+		v.log.Info("stopping before the rules were read", "signal", received.String())
+		return &exit{code: exitClean}
+	}
+}
+
+// nodeName is the default name of this process: there may be several on one host.
+func (v *server) nodeName(setup *engine.Setup) string {
+	for _, l := range v.flags.all() {
+		if l.listener != nil {
+			if _, port, err := net.SplitHostPort(l.listener.Addr().String()); err == nil {
+				return setup.NodeName() + ":" + port
+			}
+		}
+	}
+	return setup.NodeName()
+}
+
+// openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.
+func (v *server) openFrontEnds() error {
+	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
+		v.openMetrics} {
+		if l := v.flags.all()[i]; l.listener != nil {
+			if err := open(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// abandon closes everything that a failed start opened.
+func (v *server) abandon() {
+	for _, l := range v.flags.all() {
+		if l.listener != nil {
+			l.listener.Close()
+		}
+	}
+	v.closeOTLP(0)
+	if v.engine != nil {
+		v.engine.Close()
+		v.upstreams.Close()
+	}
+}
+
+func (v *server) openHTTP(l *listenerFlags) error {
+	callers, err := v.callers(l, "http")
+	if err != nil {
+		return err
+	}
+	api, err := api.New(v.engine.Gate, api.Config{Access: callers, Form: v.engine.Form, Clients: v.engine.Clients})
+	if err != nil {
+		return err
+	}
+	counts := v.count(l)
+	forward, err := forwardauth.New(v.engine.Gate, v.engine.Clients, v.byRules(counts)...)
+	if err != nil {
+		return err
+	}
+	access, err := v.operators(l)
+	if err != nil {
+		return err
+	}
+	operators, reload, err := v.openAdmin(access, callers)
+	if err != nil {
+		return err
+	}
+	pages, err := v.openConsole(access)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/v1/forward-auth", forward)
+	mux.Handle(admin.Prefix, operators)
+	mux.Handle(console.Path, pages)
+	mux.Handle(console.Path+"/", pages)
+	if access != nil {
+		mux.Handle(console.SessionPath, pages)
+	}
+	mux.Handle("/-/reload", reload)
+	if !v.flags.apart {
+		mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
+	}
+	v.health(mux, l)
+	frequent := exact{paths: map[string]http.Handler{"/v1/decide": api, "/v1/forward-auth": forward}, rest: mux}
+	server := newHTTPServer(l.listener, frequent, apiBodies, counts, v.log).traced(v, l)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("http"))
+	return nil
+}
+
+// exact spares the paths of decisions the way through a ServeMux, which costs as much as the
+// decision of an embedded store.
+type exact struct {
+	paths map[string]http.Handler
+	rest  http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h := e.paths[r.URL.Path]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	e.rest.ServeHTTP(w, r)
+}
+
+func (v *server) openMetrics(l *listenerFlags) error {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
+	v.health(mux, l)
+	server := newHTTPServer(l.listener, mux, apiBodies, v.count(l), v.log)
+	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))
+	return nil
+}
+
+// The paths of the health checks.
+const (
+	livePath  = "/livez"
+	readyPath = "/readyz"
+)
+
+// health adds the health checks, which answer whatever the Host is: a balancer's plain check sends none. Where local
+// refuses a name, they answer their status alone.
+func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
+	mux.Handle(livePath, v.engine.Metrics.Live())
+	full, alone := v.engine.Metrics.Ready(), v.engine.Metrics.ReadyAlone()
+	mux.HandleFunc(readyPath, func(w http.ResponseWriter, r *http.Request) {
+		if l.hidden() && !web.IsLoopback(r.Host) {
+			alone.ServeHTTP(w, r)
+			return
+		}
+		full.ServeHTTP(w, r)
+	})
+}
+
+// local refuses other host names than localhost on a private listener. Otherwise a web page could
+// read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
+func (f *listenerFlags) local(next http.Handler) http.Handler {
+	if !f.hidden() {
+		return next
+	}
+	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
+}
+
+// hidden reports whether a listener is on a loopback address, which web pages can reach and others cannot.
+func (f *listenerFlags) hidden() bool {
+	_, tcp := f.listener.Addr().(*net.TCPAddr)
+	return tcp && f.private()
+}
+
+func (v *server) openRESP(l *listenerFlags) error {
+	opts := []resp.Option{
+		resp.WithPathForm(v.engine.Form),
+		resp.WithMaxConns(v.flags.resp.connections),
+		resp.WithRefused(func() {
+			l.counts.Refuse()
+			v.repeated.warn("connection limit reached: new connections are closed",
+				"address", l.listener.Addr().String(), "connections", l.connections)
+		}),
+	}
+	if v.secrets.password != "" {
+		opts = append(opts, resp.WithPassword("", v.secrets.password))
+	}
+	if v.flags.respFailOpen {
+		opts = append(opts, resp.WithFailOpen())
+	}
+	v.count(l)
+	server, err := resp.New(v.engine.Gate, v.engine.Counts, opts...)
+	if err != nil {
+		return err
+	}
+	v.frontEnds = append(v.frontEnds, frontEnd{name: "resp",
+		serve: func() error {
+			if err := server.Serve(l.listener); !errors.Is(err, resp.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+		drain: server.Drain,
+		shutdown: func(ctx context.Context) (cut int) {
+			if server.Shutdown(ctx) != nil {
+				return 1 // at least
+			}
+			return 0
+		},
+		cut: server.Close})
+	return nil
+}

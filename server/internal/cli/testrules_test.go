@@ -1,0 +1,73 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPagesRulesAreTested runs the tests of the rules in the pages and of the examples. The rules of the pages are copied
+// into the files of tests, which begin with the name of their page.
+func TestPagesRulesAreTested(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../docs/tests/*.test.yaml")
+	if err != nil || len(files) < 15 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, rest, _ := strings.Cut(string(text), "\n")
+		page := strings.TrimSuffix(strings.TrimPrefix(first, "# The rules are those of "), ".")
+		shown, err := os.ReadFile(filepath.Join("../../..", page))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tests := strings.Index(rest, "\ntests:\n")
+		if start := strings.Index(rest, "\nstart:"); start >= 0 && start < tests {
+			tests = start
+		}
+		if tests < 0 || !strings.Contains(string(shown), "```yaml\n"+rest[:tests+1]+"```") {
+			t.Errorf("%s: %s has no such block of rules", name, page)
+		}
+	}
+	examples, err := filepath.Glob("../../../examples/*/*.test.yaml")
+	if err != nil || len(examples) < 3 {
+		t.Fatal(examples, err)
+	}
+	if r := (call{}).run(t, append([]string{"test"}, append(files, examples...)...)...); r.code != 0 {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+// TestPageOfTests runs the file that docs/testing-rules.md shows, and one with another limit, whose failure it shows.
+func TestPageOfTests(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/testing-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	file, rest, _ := strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```text\n")
+	failure, rest, _ := strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	outage, _, _ := strings.Cut(rest, "```\n")
+	dir := t.TempDir()
+	write(t, dir, "outage.test.yaml", outage)
+	if r := (call{dir: dir}).run(t, "test", "outage.test.yaml"); r.code != 0 || !strings.Contains(outage, "store: down") {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
+	}
+	write(t, dir, "login.test.yaml", file)
+	if r := (call{dir: dir}).run(t, "test", "login.test.yaml"); r.code != 0 {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
+	}
+	write(t, dir, "login.test.yaml", strings.Replace(file, "5/1m", "3/1m", 1))
+	r := call{dir: dir}.run(t, "test", "login.test.yaml")
+	if r.code != 1 || failure == "" || !strings.HasPrefix(r.out, failure) {
+		t.Errorf("exit %d\n%s\nwant\n%s", r.code, r.out, failure)
+	}
+}
