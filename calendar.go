@@ -58,6 +58,40 @@ func (l *Limit) dateBounds(t time.Time) (start, end Instant) {
 	}
 }
 
+// shortest is the shortest period of a calendar in its zone. An hour is shorter only where clocks are set forward by a
+// part of one.
+func (l *Limit) shortest() time.Duration {
+	switch forward := setForward(l.zone); l.unit {
+	case Minute:
+		return time.Minute
+	case Hour:
+		return time.Hour - forward%time.Hour
+	case Month:
+		return 28*day - forward
+	default:
+		return l.unit.Length() - forward
+	}
+}
+
+// setForward is the longest time by which clocks of the zone are set forward from 2000 to 2037, the years that every
+// copy of the database has. A change of a whole day skips a date and shortens no other.
+func setForward(zone *time.Location) (most time.Duration) {
+	end := time.Date(2038, 1, 1, 0, 0, 0, 0, zone)
+	for at := time.Date(2000, 1, 1, 0, 0, 0, 0, zone); at.Before(end); {
+		_, change := at.ZoneBounds()
+		if change.IsZero() {
+			break
+		}
+		_, before := at.Zone()
+		_, after := change.Zone()
+		if forward := time.Duration(after-before) * time.Second; forward < day {
+			most = max(most, forward)
+		}
+		at = change
+	}
+	return most
+}
+
 // clockBounds are the bounds of a minute or an hour on the zone's own clock: an hour in India
 // begins at the half hour of UTC. They end early where the clock is changed.
 func (l *Limit) clockBounds(t time.Time) (start, end Instant) {

@@ -6,3 +6,6 @@ func (l *Limiter) Queues() int {
 	defer l.waiters.mu.Unlock()
 	return len(l.waiters.queues)
 }
+
+// Algorithms is one more than the largest number of an algorithm.
+const Algorithms = algorithms

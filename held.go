@@ -16,11 +16,11 @@ type usualHold struct {
 // spec's RetryAfter, else the usual time between a grant and its release in this process, from 1 s to wait. Before the
 // first release it is a tenth of the time-to-live.
 func (l *Limit) Advice(wait time.Duration) time.Duration {
-	if wait == 0 || wait == Never || l.algorithm != AlgorithmConcurrency {
+	if wait == 0 || wait == Never || !l.Leases() {
 		return wait
 	}
-	if own := l.spec.(Concurrency).RetryAfter; own > 0 {
-		return min(wait, own)
+	if own, _ := l.spec.(Concurrency); own.RetryAfter > 0 {
+		return min(wait, own.RetryAfter)
 	}
 	if !l.hold.wanted.Load() {
 		l.hold.wanted.Store(true)

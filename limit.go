@@ -9,40 +9,6 @@ import (
 	"time"
 )
 
-// Algorithm names how a limit counts. State lives under (name, algorithm, key).
-type Algorithm uint8
-
-// The algorithms. Their texts are the words of ParseLimit and of rule files.
-const (
-	_ Algorithm = iota // the zero Algorithm is none: the zero Limit is refused
-	AlgorithmTokenBucket
-	AlgorithmFixedWindow
-	AlgorithmCalendar
-	AlgorithmSlidingLog
-	AlgorithmSlidingCounter
-	AlgorithmConcurrency
-)
-
-var algorithmNames = [...]string{
-	"none", "token_bucket", "fixed_window", "calendar", "sliding_log", "sliding_counter", "concurrency",
-}
-
-// String is the algorithm's word: "token_bucket", "fixed_window", ….
-func (a Algorithm) String() string {
-	if int(a) < len(algorithmNames) {
-		return algorithmNames[a]
-	}
-	return "algorithm(" + strconv.Itoa(int(a)) + ")"
-}
-
-// A Spec is the numbers of a limit, as plain data: [TokenBucket], [FixedWindow],
-// [Calendar], [SlidingLog], [SlidingCounter] or [Concurrency]. ParseLimit reads its String.
-type Spec interface {
-	String() string
-	// compile checks the numbers and fills l with them.
-	compile(l *Limit) error
-}
-
 // A Limit is a Spec that was checked and given a name. It is immutable.
 //
 // State lives under the limit's name, its algorithm and the key. The numbers may therefore
@@ -56,6 +22,7 @@ type Limit struct {
 	hash      uint64
 	spec      Spec
 	algorithm Algorithm
+	units     returning
 	step      bool
 	anchor    Anchor
 
@@ -72,6 +39,9 @@ type Limit struct {
 	zone      *time.Location
 	bounds    atomic.Pointer[calendarPeriods] // the calendar periods that were used last
 	hold      usualHold
+
+	peak   int64 // most units that are granted between any two neighboring instants
+	counts int64 // µs for which a unit counts after its charge; 0 where units do not return one by one
 }
 
 // A Ratio is an exact number of microseconds: Whole + Num/Den, 0 ≤ Num < Den.
@@ -87,13 +57,13 @@ func NewLimit(name string, spec Spec) (*Limit, error) {
 		return nil, invalid("name", name, "1 to 128 of a-z A-Z 0-9 and . _ -")
 	}
 	if spec == nil {
-		return nil, invalid("spec", "nil",
-			"a TokenBucket, FixedWindow, Calendar, SlidingLog, SlidingCounter or Concurrency")
+		return nil, invalid("spec", "nil", "a spec, such as PerMinute(100) or a SlidingLog")
 	}
 	limit := &Limit{name: name, spec: spec}
 	if err := spec.compile(limit); err != nil {
 		return nil, err
 	}
+	limit.units = descriptors[limit.algorithm].units
 	name64 := fnv.New64a()
 	name64.Write([]byte(name))
 	limit.hash = name64.Sum64() + uint64(limit.algorithm)*0x9e3779b97f4a7c15

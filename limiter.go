@@ -323,7 +323,7 @@ func (c *call) fill(key string, cost costs, lease string) {
 	for i := range c.claims {
 		claim := &c.claims[i]
 		claim.Key, claim.Cost = key, cost.of(i)
-		if claim.Limit.algorithm == AlgorithmConcurrency {
+		if claim.Limit.Leases() {
 			if claim.Lease, claim.Renew = lease, false; claim.Cost == 0 {
 				claim.Lease = ""
 			}

@@ -35,7 +35,7 @@ func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 		return Claim{}, invalid("claims", len(claims), "1 to "+strconv.Itoa(MaxClaims-1)+" beside an id")
 	}
 	for i := range claims {
-		if l := claims[i].Limit; l == nil || l.algorithm == 0 || l.algorithm == AlgorithmConcurrency {
+		if l := claims[i].Limit; l == nil || l.algorithm == 0 || l.Leases() {
 			return Claim{}, invalid("id", id, "none beside a concurrency limit, whose lease has an id")
 		}
 	}

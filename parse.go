@@ -68,66 +68,71 @@ func (p *limitParser) take(word string) bool {
 }
 
 func (p *limitParser) parse() Spec {
-	algorithm := "token_bucket"
+	f := formOf(AlgorithmTokenBucket.String())
 	if len(p.words) > 0 && (p.words[0][0] < '0' || p.words[0][0] > '9') && p.words[0][0] != '-' {
-		algorithm = p.next()
+		f = formOf(p.next())
 	}
-	spec := p.spec(algorithm)
+	if f == nil {
+		p.fail("COUNT/PERIOD such as 100/1m, or a first word of " + strings.Join(firstWords(), ", "))
+		return nil
+	}
+	spec := f.parse(p)
 	if len(p.words) > 0 {
-		p.fail(fmt.Sprintf("%s; %q is not an option of %s, or is repeated",
-			optionsOf(algorithm, p.words[0]), p.words[0], algorithm))
+		p.fail(fmt.Sprintf("%s; %q is not an option of %s, or is repeated", f.allowedOptions(p.words[0]), p.words[0],
+			f.word))
 	}
 	return spec
 }
 
-// limitOptions are the options after the numbers of a limit, by algorithm.
-var limitOptions = map[string]string{
-	"token_bucket":    "burst N, overdraft N, step",
-	"gcra":            "burst N, overdraft N, step",
-	"leaky_bucket":    "burst N, overdraft N, step",
-	"leaky_queue":     "queue N",
-	"fixed_window":    "first or epoch",
-	"calendar":        "in ZONE",
-	"sliding_counter": "slices N",
-	"concurrency":     "retry_after DURATION",
+// formOf is the form of limits with a first word; nil if there is none.
+func formOf(word string) *form {
+	for i := range descriptors {
+		for j := range descriptors[i].forms {
+			if f := &descriptors[i].forms[j]; f.word == word {
+				return f
+			}
+		}
+	}
+	return nil
 }
 
-// optionsOf returns the allowed options, for the error about a word that is not one of them.
-func optionsOf(algorithm, word string) string {
-	options := limitOptions[algorithm]
-	if options == "" {
+// allowedOptions returns the allowed options, for the error about a word that is not one of them.
+func (f *form) allowedOptions(word string) string {
+	if f.options == "" {
 		return "nothing after it"
 	}
-	if name, value, ok := strings.Cut(word, "="); ok && strings.Contains(options, name+" N") {
-		return fmt.Sprintf("after it %s, such as %s %s", options, name, value)
+	if name, value, ok := strings.Cut(word, "="); ok && strings.Contains(f.options, name+" N") {
+		return fmt.Sprintf("after it %s, such as %s %s", f.options, name, value)
 	}
-	return "after it " + options
+	return "after it " + f.options
 }
 
-func (p *limitParser) spec(algorithm string) Spec {
-	switch algorithm {
-	case "token_bucket", "gcra", "leaky_bucket":
-		return p.tokenBucket()
-	case "leaky_queue":
-		n, period := p.rate()
-		return LeakyQueue(n, period, p.option("queue", 0))
-	case "fixed_window":
-		n, period := p.rate()
-		return FixedWindow{Limit: n, Window: period, Anchor: p.anchor()}
-	case "calendar":
-		return p.calendar()
-	case "sliding_log":
-		n, period := p.rate()
-		return SlidingLog{Limit: n, Window: period}
-	case "sliding_counter":
-		n, period := p.rate()
-		return SlidingCounter{Limit: n, Window: period, Slices: p.option("slices", defaultSlices)}
-	case "concurrency":
-		return p.concurrency()
+// firstWords are those of all algorithms.
+func firstWords() (words []string) {
+	for i := range descriptors {
+		words = append(words, Algorithm(i).Words()...)
 	}
-	p.fail("COUNT/PERIOD such as 100/1m, or a first word of token_bucket, gcra, leaky_bucket, leaky_queue, " +
-		"fixed_window, calendar, sliding_log, sliding_counter, concurrency")
-	return TokenBucket{}
+	return words
+}
+
+func (p *limitParser) leakyQueue() Spec {
+	n, period := p.rate()
+	return LeakyQueue(n, period, p.option("queue", 0))
+}
+
+func (p *limitParser) fixedWindow() Spec {
+	n, period := p.rate()
+	return FixedWindow{Limit: n, Window: period, Anchor: p.anchor()}
+}
+
+func (p *limitParser) slidingLog() Spec {
+	n, period := p.rate()
+	return SlidingLog{Limit: n, Window: period}
+}
+
+func (p *limitParser) slidingCounter() Spec {
+	n, period := p.rate()
+	return SlidingCounter{Limit: n, Window: period, Slices: p.option("slices", defaultSlices)}
 }
 
 func (p *limitParser) tokenBucket() Spec {
@@ -156,8 +161,8 @@ func (p *limitParser) anchor() Anchor {
 func (p *limitParser) calendar() Spec {
 	n, unit := p.fraction("COUNT/UNIT such as 1000/day")
 	spec := Calendar{Limit: n}
-	for i, word := range calendarUnits {
-		if i > 0 && unit == word {
+	for i := range calendarUnits {
+		if i > 0 && unit == calendarUnits[i].word {
 			spec.Unit = CalendarUnit(i)
 		}
 	}

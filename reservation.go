@@ -267,7 +267,7 @@ func (r *Reservation) settle(ctx context.Context, actual costs) error {
 // settleOne is settle under one limit. The claim is the argument, as it need not be copied.
 func (r *Reservation) settleOne(ctx context.Context, u *Claim, actual int64) (err error) {
 	charged := u.Cost
-	if u.Limit.algorithm == AlgorithmConcurrency || actual == charged {
+	if u.Limit.Leases() || actual == charged {
 		return nil
 	}
 	if u.Cost = actual - charged; u.Cost > 0 {
@@ -286,7 +286,7 @@ func (r *Reservation) settleOne(ctx context.Context, u *Claim, actual int64) (er
 // note sets the costs charged so far, except of leases.
 func (r *Reservation) note(cost func(i int, charged int64) int64) {
 	for i := range r.more {
-		if u := &r.more[i]; u.Limit.algorithm != AlgorithmConcurrency {
+		if u := &r.more[i]; !u.Limit.Leases() {
 			u.Cost = cost(i, u.Cost)
 		}
 	}
@@ -295,7 +295,7 @@ func (r *Reservation) note(cost func(i int, charged int64) int64) {
 // differences are the units still to be charged, and those to be given back, appended to lists.
 func (r *Reservation) differences(actual costs, more, less []reserved) ([]reserved, []reserved) {
 	for i, u := range r.more {
-		if u.Limit.algorithm == AlgorithmConcurrency {
+		if u.Limit.Leases() {
 			continue
 		}
 		u.Settle = u.Cost > 0 // or there is no charge that was to be corrected
@@ -439,7 +439,7 @@ func (l *Limiter) AcquireWait(ctx context.Context, key string) (*Lease, error) {
 
 // holds reports whether a grant takes a lease.
 func (l *Limiter) holds() bool {
-	return slices.ContainsFunc(l.limits, func(limit *Limit) bool { return limit.algorithm == AlgorithmConcurrency })
+	return slices.ContainsFunc(l.limits, (*Limit).Leases)
 }
 
 // ID is the lease's id: 128 random bits as text.

@@ -2,11 +2,54 @@ package weir
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// Algorithm names how a limit counts. State lives under (name, algorithm, key).
+type Algorithm uint8
+
+// The algorithms. Their texts are the words of ParseLimit and of rule files.
+const (
+	_ Algorithm = iota // the zero Algorithm is none: the zero Limit is refused
+	AlgorithmTokenBucket
+	AlgorithmFixedWindow
+	AlgorithmCalendar
+	AlgorithmSlidingLog
+	AlgorithmSlidingCounter
+	AlgorithmConcurrency
+
+	algorithms // how many numbers there are
+)
+
+// descriptors say of each algorithm how its limits are written and how their units return. Its numbers are methods of
+// its Spec. memstore and redisstore have a table of the same length.
+var descriptors = [algorithms]descriptor{
+	AlgorithmTokenBucket: {units: byTime, example: "100/1m", forms: []form{
+		{"token_bucket", "burst N, overdraft N, step", (*limitParser).tokenBucket},
+		{"gcra", "burst N, overdraft N, step", (*limitParser).tokenBucket},
+		{"leaky_bucket", "burst N, overdraft N, step", (*limitParser).tokenBucket},
+		{"leaky_queue", "queue N", (*limitParser).leakyQueue},
+	}},
+	AlgorithmFixedWindow: {units: byWindow, example: "fixed_window 100/1h", forms: []form{
+		{"fixed_window", "first or epoch", (*limitParser).fixedWindow},
+	}},
+	AlgorithmCalendar: {units: byWindow, example: "calendar 1000/day", forms: []form{
+		{"calendar", "in ZONE", (*limitParser).calendar},
+	}},
+	AlgorithmSlidingLog: {units: byCharge, example: "sliding_log 5/1m", forms: []form{
+		{"sliding_log", "", (*limitParser).slidingLog},
+	}},
+	AlgorithmSlidingCounter: {units: bySlice, example: "sliding_counter 100/1m slices 60", forms: []form{
+		{"sliding_counter", "slices N", (*limitParser).slidingCounter},
+	}},
+	AlgorithmConcurrency: {units: byLease, example: "concurrency 20 ttl 30s", forms: []form{
+		{"concurrency", "retry_after DURATION", (*limitParser).concurrency},
+	}},
+}
 
 // RefillMode says how a token bucket refills.
 type RefillMode uint8
@@ -105,6 +148,7 @@ func (s TokenBucket) compile(l *Limit) error {
 	}
 	l.algorithm = AlgorithmTokenBucket
 	l.capacity = s.Capacity
+	l.peak = s.Capacity + s.Overdraft
 	l.refill = s.Refill
 	l.period = period
 	l.overdraft = s.Overdraft
@@ -113,6 +157,7 @@ func (s TokenBucket) compile(l *Limit) error {
 	l.interval, _ = timesRatio(1, period, s.Refill)
 	l.span, ok = timesRatio(s.Capacity+s.Overdraft, period, s.Refill)
 	if l.step {
+		l.peak += s.Refill // a step comes at once, after a time in which the full bucket gained nothing
 		periods := (s.Capacity + s.Overdraft + s.Refill - 1) / s.Refill
 		hi, lo := bits.Mul64(uint64(periods), uint64(period))
 		ok = hi == 0 && lo <= MaxUnits
@@ -139,6 +184,67 @@ func (s TokenBucket) String() string {
 	return text
 }
 
+func (s TokenBucket) most(l *Limit, us int64) int64 {
+	held := l.capacity + l.overdraft
+	if l.step {
+		return held + scaled(l.refill, above(us-1, l.period), 1)
+	}
+	return held + scaled(l.refill, us-1, l.period)
+}
+
+func (s TokenBucket) with(units int64) Spec {
+	proportional := func(n int64) int64 { return int64(math.Round(float64(n) * float64(units) / float64(s.Refill))) }
+	if s.Capacity > 1 {
+		s.Capacity = max(1, proportional(s.Capacity))
+	}
+	s.Overdraft = proportional(s.Overdraft)
+	s.Refill = units
+	return s
+}
+
+func (s TokenBucket) rated(units int64, period time.Duration) Spec {
+	return TokenBucket{Capacity: units, Refill: units, Period: period, Mode: s.Mode}
+}
+
+// shares divide the rate by a longer period, which is exact. The last one keeps the period, for buckets that would take
+// longer than 142 years to fill: their refill hardly matters.
+func (s TokenBucket) shares(nodes int64) []Spec {
+	s.Capacity, s.Overdraft = part(s.Capacity, nodes), part(s.Overdraft, nodes)
+	slower := s
+	slower.Period = longer(s.Period, nodes, 1)
+	if s.Mode == Step {
+		// A whole step at once would be more than the share holds, and be lost.
+		refill := s.Refill
+		s.Refill = part(refill, nodes)
+		slower.Refill, slower.Period = s.Refill, longer(s.Period, nodes*s.Refill, refill)
+	}
+	return []Spec{slower, s}
+}
+
+// longer is d × times/by, rounded up to a microsecond; 0, which is no valid period, if that is too long.
+func longer(d time.Duration, times, by int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(d.Microseconds()), uint64(times))
+	if hi >= uint64(by) {
+		return 0
+	}
+	quotient, rest := bits.Div64(hi, lo, uint64(by))
+	if quotient >= MaxUnits {
+		return 0
+	}
+	return time.Duration(int64(quotient)+min(int64(rest), 1)) * time.Microsecond
+}
+
+// Buckets that gain in steps do so at times that depend on when they were full last, so they are not comparable.
+func (s TokenBucket) within(other Spec) bool {
+	b, ok := other.(TokenBucket)
+	if !ok || s.Capacity > b.Capacity || s.Overdraft > b.Overdraft || s.Mode == Step || b.Mode == Step {
+		return false
+	}
+	hi1, lo1 := bits.Mul64(uint64(s.Refill), uint64(b.Period))
+	hi2, lo2 := bits.Mul64(uint64(b.Refill), uint64(s.Period))
+	return hi1 < hi2 || hi1 == hi2 && lo1 <= lo2
+}
+
 // Anchor says where the windows of a [FixedWindow] begin.
 type Anchor uint8
 
@@ -163,7 +269,29 @@ func (s FixedWindow) compile(l *Limit) error {
 		return invalid("anchor", s.Anchor, "First or Epoch")
 	}
 	l.algorithm, l.anchor = AlgorithmFixedWindow, s.Anchor
+	l.peak = 2 * s.Limit // all units of a window at its end, and all of the next one
 	return l.window(s.Limit, s.Window)
+}
+
+func (s FixedWindow) most(l *Limit, us int64) int64 {
+	most := inPeriods(l.capacity, us, l.period)
+	if l.anchor == First && (us-1)%l.period != 0 {
+		most-- // a window that is open at the start was opened by an earlier unit
+	}
+	return most
+}
+
+func (s FixedWindow) with(units int64) Spec { return s.rated(units, s.Window) }
+
+func (s FixedWindow) rated(units int64, period time.Duration) Spec {
+	return FixedWindow{Limit: units, Window: period, Anchor: s.Anchor}
+}
+
+func (s FixedWindow) shares(nodes int64) []Spec { return []Spec{s.with(part(s.Limit, nodes))} }
+
+func (s FixedWindow) within(other Spec) bool {
+	b, ok := other.(FixedWindow)
+	return ok && s.Window == b.Window && s.Anchor == b.Anchor && s.Limit <= b.Limit
 }
 
 func (l *Limit) window(limit int64, window time.Duration) error {
@@ -192,8 +320,25 @@ type SlidingLog struct {
 }
 
 func (s SlidingLog) compile(l *Limit) error {
-	l.algorithm = AlgorithmSlidingLog
-	return l.window(s.Limit, s.Window)
+	l.algorithm, l.peak = AlgorithmSlidingLog, s.Limit
+	err := l.window(s.Limit, s.Window)
+	l.counts = l.period
+	return err
+}
+
+func (s SlidingLog) most(l *Limit, us int64) int64 { return scaled(l.capacity, above(us, l.period), 1) }
+
+func (s SlidingLog) with(units int64) Spec { return s.rated(units, s.Window) }
+
+func (s SlidingLog) rated(units int64, period time.Duration) Spec {
+	return SlidingLog{Limit: units, Window: period}
+}
+
+func (s SlidingLog) shares(nodes int64) []Spec { return []Spec{s.with(part(s.Limit, nodes))} }
+
+func (s SlidingLog) within(other Spec) bool {
+	b, ok := other.(SlidingLog)
+	return ok && s.Window >= b.Window && s.Limit <= b.Limit
 }
 
 // String is "sliding_log COUNT/WINDOW".
@@ -216,7 +361,7 @@ const MaxSlices = 100
 const defaultSlices = 10
 
 func (s SlidingCounter) compile(l *Limit) error {
-	l.algorithm = AlgorithmSlidingCounter
+	l.algorithm, l.peak = AlgorithmSlidingCounter, 2*s.Limit
 	if err := l.window(s.Limit, s.Window); err != nil {
 		return err
 	}
@@ -226,6 +371,7 @@ func (s SlidingCounter) compile(l *Limit) error {
 			fmt.Sprintf("1 to %d, dividing the window of %s", MaxSlices, duration(s.Window)))
 	}
 	l.slices, l.slice = n, l.period/n
+	l.counts = l.period + l.slice
 	slice := l.slice
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		hi, lo := bits.Mul64(uint64(s.Limit), uint64(slice/tick))
@@ -241,6 +387,36 @@ func (s SlidingCounter) compile(l *Limit) error {
 // String is "sliding_counter COUNT/WINDOW slices N".
 func (s SlidingCounter) String() string {
 	return "sliding_counter " + rate(s.Limit, s.Window) + " slices " + strconv.FormatInt(s.count(), 10)
+}
+
+// most is for the most slices that the time touches, and for one less, which may be longer in the last.
+func (s SlidingCounter) most(l *Limit, us int64) int64 {
+	touched := above(us-1, l.slice) + 1
+	elapsed := max(0, us-2-(touched-2)*l.slice) // of the last slice, if the first is touched at its end
+	return max(mostInSlices(l, touched, elapsed), mostInSlices(l, touched-1, l.slice-1))
+}
+
+// mostInSlices is the most in consecutive slices. Any N of them hold at most the limit when the last one is charged,
+// and the weight of the slice before these has fallen by the part of the last one that has elapsed.
+func mostInSlices(l *Limit, touched, elapsed int64) int64 {
+	if touched <= l.slices {
+		return l.capacity
+	}
+	last := l.capacity + scaled(l.capacity, elapsed, l.slice) // of N slices and the one before
+	return min(MaxUnits, last+scaled(l.capacity, above(touched-1-l.slices, l.slices), 1))
+}
+
+func (s SlidingCounter) with(units int64) Spec { return s.rated(units, s.Window) }
+
+func (s SlidingCounter) rated(units int64, period time.Duration) Spec {
+	return SlidingCounter{Limit: units, Window: period, Slices: s.Slices}
+}
+
+func (s SlidingCounter) shares(nodes int64) []Spec { return []Spec{s.with(part(s.Limit, nodes))} }
+
+func (s SlidingCounter) within(other Spec) bool {
+	b, ok := other.(SlidingCounter)
+	return ok && s.Window == b.Window && s.Slices == b.Slices && s.Limit <= b.Limit
 }
 
 func (s SlidingCounter) count() int64 {
@@ -279,6 +455,22 @@ func (s Concurrency) String() string {
 	return text
 }
 
+func (s Concurrency) most(*Limit, int64) int64 { return 0 }
+
+func (s Concurrency) with(units int64) Spec {
+	s.Limit = units
+	return s
+}
+
+func (s Concurrency) rated(units int64, _ time.Duration) Spec { return s.with(units) }
+
+func (s Concurrency) shares(nodes int64) []Spec { return []Spec{s.with(part(s.Limit, nodes))} }
+
+func (s Concurrency) within(other Spec) bool {
+	b, ok := other.(Concurrency)
+	return ok && s.TTL == b.TTL && s.Limit <= b.Limit
+}
+
 // CalendarUnit is the period of a [Calendar].
 type CalendarUnit uint8
 
@@ -292,14 +484,28 @@ const (
 	Year
 )
 
-var calendarUnits = [...]string{"none", "minute", "hour", "day", "week", "month", "year"}
+const day = 24 * time.Hour
+
+var calendarUnits = [...]struct {
+	word   string
+	length time.Duration
+}{{"none", 0}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", day}, {"week", 7 * day}, {"month", 30 * day},
+	{"year", 365 * day}}
 
 // String is the unit's word: "minute" to "year".
 func (u CalendarUnit) String() string {
 	if int(u) < len(calendarUnits) {
-		return calendarUnits[u]
+		return calendarUnits[u].word
 	}
 	return "unit(" + strconv.Itoa(int(u)) + ")"
+}
+
+// Length is the usual length of the unit: of a month 30 days, of a year 365. It is 0 for other numbers.
+func (u CalendarUnit) Length() time.Duration {
+	if int(u) < len(calendarUnits) {
+		return calendarUnits[u].length
+	}
+	return 0
 }
 
 // A Calendar grants Limit units in each minute, hour, day, week, month or year of a time
@@ -320,7 +526,28 @@ func (s Calendar) compile(l *Limit) error {
 		return invalid("zone", s.Zone, `an IANA time zone known to this machine, such as "Europe/Berlin"; "" is UTC`)
 	}
 	l.algorithm, l.capacity, l.unit, l.zone = AlgorithmCalendar, s.Limit, s.Unit, zone
+	l.anchor, l.peak = Epoch, 2*s.Limit
 	return count("limit", s.Limit, 1)
+}
+
+func (s Calendar) most(l *Limit, us int64) int64 {
+	return inPeriods(l.capacity, us, l.shortest().Microseconds())
+}
+
+func (s Calendar) with(units int64) Spec {
+	s.Limit = units
+	return s
+}
+
+func (s Calendar) rated(units int64, period time.Duration) Spec {
+	return FixedWindow{Limit: units, Window: period, Anchor: Epoch}
+}
+
+func (s Calendar) shares(nodes int64) []Spec { return []Spec{s.with(part(s.Limit, nodes))} }
+
+func (s Calendar) within(other Spec) bool {
+	b, ok := other.(Calendar)
+	return ok && s.Unit == b.Unit && s.Zone == b.Zone && s.Limit <= b.Limit
 }
 
 // String is "calendar COUNT/UNIT [in ZONE]".
@@ -341,7 +568,7 @@ var durationUnits = []struct {
 	unit time.Duration
 	word string
 }{
-	{7 * 24 * time.Hour, "w"}, {24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"},
+	{7 * day, "w"}, {day, "d"}, {time.Hour, "h"}, {time.Minute, "m"},
 	{time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}, {time.Nanosecond, "ns"},
 }
 

@@ -255,7 +255,7 @@ func (c *Claim) check(times int64) error {
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
 		product := strconv.FormatInt(c.Cost, 10) + " × " + strconv.FormatInt(times, 10)
 		return invalid("cost × times", product, "less than 2^63")
-	case c.Limit.algorithm == AlgorithmConcurrency:
+	case c.Limit.Leases():
 		return c.checkLease(times)
 	case c.Lease != "" || c.Renew:
 		return invalid("lease", c.Lease, "a lease only for a concurrency limit")

@@ -261,7 +261,7 @@ func (q *queue) next() (ctx context.Context, c costs, times int64, wait time.Dur
 func (l *Limiter) mostTimes(c costs) int64 {
 	most := int64(MaxUnits)
 	for i, limit := range l.limits {
-		if limit.lends() || limit.algorithm == AlgorithmConcurrency {
+		if limit.lends() || limit.Leases() {
 			return 1
 		}
 		if n := c.of(i); n > 0 {
@@ -358,7 +358,7 @@ func (q *queue) predict(answer *Answer, c costs) {
 	q.answer, q.request, q.ready, q.again = *answer, c, time.Time{}, time.Time{}
 	switch {
 	case answer.RetryAfter == Never:
-	case answer.RetryAfter > 0 && answer.Limit.algorithm == AlgorithmConcurrency:
+	case answer.RetryAfter > 0 && answer.Limit.Leases():
 		q.back()
 	default:
 		q.ready, q.pause = time.Now().Add(answer.RetryAfter), 0
@@ -400,7 +400,7 @@ func (q *queue) tooLate(w *waiter, ahead []int64) error {
 	// At ready the limit has the units of the last request. A bucket refills the missing ones
 	// evenly; of other limits it is not known when they have them.
 	turn := q.ready
-	if limit.algorithm == AlgorithmTokenBucket && !limit.step {
+	if limit.Refills() && !limit.step {
 		wait, _ := limit.interval.Times(missing)
 		turn = turn.Add(time.Duration(min(wait, MaxUnits)) * time.Microsecond)
 	}

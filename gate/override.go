@@ -20,30 +20,11 @@ func (o *Override) limits(rule *rules.Rule, own []*weir.Limit) ([]*weir.Limit, e
 	if len(own) == 0 || !rule.Described() {
 		return own, nil
 	}
-	limit, err := weir.NewLimit(own[0].Name(), o.in(own[0].Spec()))
+	limit, err := weir.NewLimit(own[0].Name(), own[0].WithRate(o.Limit.Limit, o.Limit.Window))
 	if err != nil {
 		return nil, err
 	}
 	return []*weir.Limit{limit}, nil
-}
-
-// in is a spec with the override's numbers.
-func (o *Override) in(spec weir.Spec) weir.Spec {
-	n, window := o.Limit.Limit, o.Limit.Window
-	switch s := spec.(type) {
-	case weir.TokenBucket:
-		return weir.TokenBucket{Capacity: n, Refill: n, Period: window, Mode: s.Mode}
-	case weir.SlidingLog:
-		return weir.SlidingLog{Limit: n, Window: window}
-	case weir.SlidingCounter:
-		return weir.SlidingCounter{Limit: n, Window: window, Slices: s.Slices}
-	case weir.Concurrency:
-		s.Limit = n
-		return s
-	case weir.FixedWindow:
-		return weir.FixedWindow{Limit: n, Window: window, Anchor: s.Anchor}
-	}
-	return weir.FixedWindow{Limit: n, Window: window, Anchor: weir.Epoch} // of a calendar, whose units it may not have
 }
 
 // override adds the claim of an override that no rule takes.

@@ -51,30 +51,21 @@ func refundLatest(ctx context.Context, store weir.Store, claim weir.Claim) (weir
 		if before.ResetAfter == 0 {
 			break
 		}
-		if err := store.Refund(ctx, back, latest(claim.Limit, &before), d[:]); err != nil {
+		if err := store.Refund(ctx, back, latest(&before, claim.Limit.CountsFor()), d[:]); err != nil {
 			return d[0], err
 		}
 		gained := d[0].Remaining - before.Remaining
-		if back[0].Cost -= gained; back[0].Cost <= 0 || gained <= 0 || exceeded || !apart(claim.Limit) {
+		if back[0].Cost -= gained; back[0].Cost <= 0 || gained <= 0 || exceeded || claim.Limit.CountsFor() == 0 {
 			break
 		}
 	}
 	return d[0], nil
 }
 
-// apart reports whether a limit tells charges of different times apart.
-func apart(l *weir.Limit) bool {
-	return l.Algorithm() == weir.AlgorithmSlidingLog || l.Algorithm() == weir.AlgorithmSlidingCounter
-}
-
-// latest is the instant of the latest charge, or one that refunds like it.
-func latest(l *weir.Limit, d *weir.Decision) weir.Instant {
-	ends := d.At + weir.Instant(d.ResetAfter.Microseconds())
-	switch l.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		return ends - weir.Instant(l.Period())
-	case weir.AlgorithmSlidingCounter:
-		return ends - weir.Instant((l.Slices()+1)*l.Slice())
+// latest is the instant of the latest charge, if units count for that long, or one that refunds like it.
+func latest(d *weir.Decision, counts int64) weir.Instant {
+	if counts == 0 {
+		return d.At
 	}
-	return d.At
+	return d.At + weir.Instant(d.ResetAfter.Microseconds()-counts)
 }

@@ -161,7 +161,7 @@ func (g *Gate) unreserve(ctx context.Context, back Receipt) error {
 	exact := true
 	for i := range back {
 		claims[i] = back[i].Claim
-		exact = exact && (claims[i].Once || claims[i].Limit.Algorithm() == weir.AlgorithmSlidingLog)
+		exact = exact && (claims[i].Once || claims[i].Limit.Itemized())
 	}
 	refund := func(ctx context.Context) error { return g.by(&back[0]).Refund(ctx, claims, back[0].Taken, nil) }
 	end := func(err error) {

@@ -444,7 +444,7 @@ func (v *Verdict) hold(from int, ask *Ask) {
 }
 
 // heldBy reports whether a limit's units are held by leases.
-func heldBy(l *weir.Limit) bool { return l != nil && l.Algorithm() == weir.AlgorithmConcurrency }
+func heldBy(l *weir.Limit) bool { return l != nil && l.Leases() }
 
 // room grows decisions to the number of claims.
 func (v *Verdict) room(n int) []weir.Decision {

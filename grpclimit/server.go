@@ -34,9 +34,7 @@ func New(limiter *weir.Limiter, key Key, options ...Option) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	holds := slices.ContainsFunc(limiter.Limits(), func(l *weir.Limit) bool {
-		return l.Algorithm() == weir.AlgorithmConcurrency
-	})
+	holds := slices.ContainsFunc(limiter.Limits(), (*weir.Limit).Leases)
 	return &Server{c, (&byLimiter{c, limiter, key, holds}).decide}, nil
 }
 

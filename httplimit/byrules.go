@@ -318,7 +318,7 @@ func (d *byRules) followUp(v *gate.Verdict) *followUp {
 func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	for i := range v.Len() {
 		c := v.At(i)
-		if c.Decided && c.Rule.HoldUntilDone() && c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		if c.Decided && c.Rule.HoldUntilDone() && c.Claim.Limit.Leases() {
 			ttl = max(ttl, time.Duration(c.Claim.Limit.Period())*time.Microsecond)
 		}
 	}

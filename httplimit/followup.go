@@ -257,5 +257,5 @@ func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, 
 
 // holds reports whether one of the limits is a concurrency limit.
 func holds(limits []*weir.Limit) bool {
-	return slices.ContainsFunc(limits, func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency })
+	return slices.ContainsFunc(limits, (*weir.Limit).Leases)
 }

@@ -90,7 +90,7 @@ func limitsOf(parts []Part) (limits []*weir.Limit, err error) {
 		}
 		for _, limit := range part.Limits {
 			claim := weir.Claim{Key: "key", Limit: limit, Cost: 1}
-			if limit != nil && limit.Algorithm() == weir.AlgorithmConcurrency {
+			if limit != nil && limit.Leases() {
 				claim.Lease = "lease"
 			}
 			claims = append(claims, claim)

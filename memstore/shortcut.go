@@ -56,7 +56,7 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 	}
 	own := e.owner.Load()
-	if own.limit != l || l.Algorithm() == weir.AlgorithmConcurrency {
+	if own.limit != l || l.Leases() {
 		return
 	}
 	var d weir.Decision

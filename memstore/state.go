@@ -87,7 +87,7 @@ func adoptCharged(from, to *weir.Limit, s state, now moment) state {
 
 // fit is how many of times requests of the claim the state grants.
 func fit(c *weir.Claim, s state, times int64, now moment) int64 {
-	if c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+	if c.Limit.Leases() {
 		return fitLease(c, s, times, now)
 	}
 	return algorithm.Fit(available(c, s, now), c.Cost, times)
@@ -204,7 +204,7 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment
 
 // decide fills in the Decision of the state for a next request of the claim's cost.
 func decide(c *weir.Claim, s state, now moment, into *weir.Decision) {
-	if c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+	if c.Limit.Leases() {
 		s.large.leases().Describe(c.Limit, c.Cost, now.at, into)
 		return
 	}

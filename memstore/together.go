@@ -105,7 +105,7 @@ func (h *hold) readable(c *weir.Claim) bool {
 	if h.large = h.owner.large(); h.large == nil {
 		return true
 	}
-	if c.Lease != "" || c.Limit.Algorithm() == weir.AlgorithmConcurrency {
+	if c.Lease != "" || c.Limit.Leases() {
 		return false
 	}
 	h.locked = h.entry.tryLarge(h.large)

@@ -1,11 +1,11 @@
 package observe
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
 )
@@ -294,15 +294,11 @@ var ruleInfo = prometheus.NewDesc("weir_rule_info",
 // collectLimits exports the limits of a rule, so that its use can be computed.
 func collectLimits(to chan<- prometheus.Metric, rule *rules.Rule) {
 	for _, limit := range rule.Limits() {
-		units := limit.Capacity()
-		if limit.Algorithm() == weir.AlgorithmTokenBucket {
-			units = limit.Refill()
-		}
 		gauge := func(d *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, rule.Name(), limit.Name())
 		}
-		gauge(ruleLimits, float64(units))
-		if period := quota.Period(limit); period > 0 {
+		gauge(ruleLimits, float64(limit.Units()))
+		if period := time.Duration(limit.Period()) * time.Microsecond; period > 0 && !limit.Leases() {
 			gauge(rulePeriods, period.Seconds())
 		}
 	}

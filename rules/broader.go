@@ -114,13 +114,7 @@ func (l *linter) within(i, k int) bool {
 // anchored reports whether charges of other requests may leave more room later, because a limit's window
 // opens, or its bucket fills, at a time that depends on its first charge.
 func anchored(limit *weir.Limit) bool {
-	switch spec := limit.Spec().(type) {
-	case weir.FixedWindow:
-		return spec.Anchor == weir.First
-	case weir.TokenBucket:
-		return spec.Mode == weir.Step
-	}
-	return false
+	return limit.Step() || limit.Windowed() && limit.Anchor() == weir.First
 }
 
 // Covers reports whether surely every request that meets the other match meets this one.

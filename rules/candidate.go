@@ -44,7 +44,7 @@ func (b *builder) candidate(i int, s *Spec, rule *Rule, named bool) *CompiledCan
 	like := &Spec{Name: s.Name + ".candidate", Algorithm: cmp.Or(given.Algorithm, s.Algorithm)}
 	c := &CompiledCandidate{limits: b.limits(p, given.Limit, like, rule, named)}
 	for _, limit := range c.limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
+		if limit.Leases() {
 			b.add(p, "a candidate cannot be a concurrency limit: requests that only the candidate grants never run, "+
 				"so they never end")
 			break

@@ -137,14 +137,14 @@ func (s *Set) RedisTime() time.Duration {
 // redisWork is about how many microseconds Redis works for limits of a decision that has many.
 func redisWork(limits []*weir.Limit) (sum int) {
 	for _, l := range limits {
-		switch l.Algorithm() {
-		case weir.AlgorithmSlidingCounter:
+		switch {
+		case l.Slices() > 0:
 			sum += 7 + int(l.Slices())/50
-		case weir.AlgorithmSlidingLog:
+		case l.Itemized():
 			sum += 12
-		case weir.AlgorithmConcurrency:
+		case l.Leases():
 			sum += 10
-		default:
+		default: // of two numbers
 			sum += 5
 		}
 	}

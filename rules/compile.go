@@ -254,8 +254,18 @@ func (b *builder) count(p place, n, most int) bool {
 	return n <= most
 }
 
-var algorithms = []string{"token_bucket", "gcra", "leaky_bucket", "leaky_queue", "fixed_window", "calendar",
-	"sliding_log", "sliding_counter", "concurrency"} // concurrency is the last
+// algorithms are the first words of limits: of all, and of those without leases.
+var algorithms, unleased = words()
+
+func words() (all, unleased []string) {
+	for a := weir.Algorithm(1); a.Words() != nil; a++ {
+		all = append(all, a.Words()...)
+		if !a.Leases() {
+			unleased = append(unleased, a.Words()...)
+		}
+	}
+	return all, unleased
+}
 
 func (b *builder) algorithm(p place, word string) {
 	if word != "" && !slices.Contains(algorithms, word) {
@@ -284,13 +294,13 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 		if limit == nil {
 			continue
 		}
-		if rule.full && limit.Algorithm() == weir.AlgorithmConcurrency {
+		if rule.full && limit.Leases() {
 			b.add(item, "charge: full cannot be of %s: leases are held, not owed", limit)
 		}
 		if rule.countIf != nil {
 			b.countable(item, limit)
 		}
-		if s.Once != (Once{}) && limit.Algorithm() == weir.AlgorithmConcurrency {
+		if s.Once != (Once{}) && limit.Leases() {
 			b.add(item, "once does not go with %s: a repeated request would hold nothing; put the limit into a rule "+
 				"of its own", limit)
 		}

@@ -109,18 +109,14 @@ func (b *builder) statusRange(p place, text string) (s statusRange) {
 	return statusRange{from, to}
 }
 
-// countable are the algorithms that give back exactly the unit that was taken. A bucket may have refilled it
+// countable refuses a limit that does not give back exactly the unit that was taken. A bucket may have refilled it
 // meanwhile, so that giving it back would let more than the limit pass.
-var countable = []weir.Algorithm{weir.AlgorithmSlidingLog, weir.AlgorithmFixedWindow, weir.AlgorithmCalendar,
-	weir.AlgorithmSlidingCounter}
-
-// countable refuses a limit that does not go with count_if.
 func (b *builder) countable(p place, limit *weir.Limit) {
-	if slices.Contains(countable, limit.Algorithm()) {
+	if !limit.Refills() && !limit.Leases() {
 		return
 	}
 	why := "of a token bucket, units could be given back that were refilled already, and more than the limit would pass"
-	if limit.Algorithm() == weir.AlgorithmConcurrency {
+	if limit.Leases() {
 		why = "a concurrency limit gives all its units back"
 	}
 	b.add(p, "%s does not go with count_if: %s; write sliding_log 5/10m (exact), or use fixed_window, calendar or "+

@@ -352,7 +352,7 @@ var onceFields = mapping[Once]{"once", "leave it out", []field[Once]{
 var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Candidate]{
 	{"limit", list("limit", bounds.Limits, func(c *Candidate) *[]string { return &c.Limit }),
 		"one limit or a list, as the rule's; not `concurrency`", required},
-	{"algorithm", choice(algorithms[:len(algorithms)-1], func(c *Candidate) *string { return &c.Algorithm }),
+	{"algorithm", choice(unleased, func(c *Candidate) *string { return &c.Algorithm }),
 		"the first word of these limits", "the rule's"},
 	{"key", list("component", bounds.Components, func(c *Candidate) *[]string { return &c.Key }),
 		"a list of components; not with `overrides`", "the rule's"},

@@ -32,8 +32,7 @@ var releases = []string{"disconnect", "done"}
 // holdUntil checks hold_until. It needs the rule's limits.
 func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 	p := at(i, "hold_until")
-	held := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
-	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, held) {
+	if s.HoldUntil != "" && len(rule.limits) > 0 && !slices.ContainsFunc(rule.limits, (*weir.Limit).Leases) {
 		b.add(p, "hold_until has no effect on %s, which holds nothing; it is for limits such as concurrency 5 ttl 1m",
 			rule.limits[0])
 	}
@@ -60,7 +59,7 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 			"prefetch", s.LeasePercent, bounds.Lease)
 	}
 	for _, limit := range rule.limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
+		if limit.Leases() {
 			b.add(p, "lease_percent has no effect on %s: each unit held has an id of its own; leave it out", limit)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/nearest"
-	"github.com/weirproject/weir/internal/quota"
+	"github.com/weirproject/weir/internal/timewords"
 )
 
 // Lint is Parse and Compile, and warns of rules that are valid but surely not intended: rules that never
@@ -286,7 +286,7 @@ func neverOccurs(c *component, p *pattern) string {
 func (l *linter) limits(p place, rule *Rule) {
 	for j, limit := range rule.limits {
 		for k, other := range rule.limits {
-			if j != k && always(other, limit) && (k < j || !always(limit, other)) {
+			if j != k && other.Within(limit) && (k < j || !limit.Within(other)) {
 				l.add(place{p.rule, p.field, j}, "%s never decides: %s always refuses first", limit, other)
 				break
 			}
@@ -306,13 +306,13 @@ func (l *linter) quotas(p place, rule *Rule) {
 			continue
 		}
 		shorter := func(other *weir.Limit) bool {
-			period := quota.Period(other)
-			return period > 0 && period < bucket.Period
+			period := time.Duration(other.Period()) * time.Microsecond
+			return !other.Leases() && period > 0 && period < bucket.Period
 		}
 		if slices.ContainsFunc(rule.limits, shorter) {
 			l.add(place{p.rule, p.field, j}, "%s is a token bucket, which grants up to %d in any %s; for at most %d "+
 				"write algorithm: sliding_log, or sliding_log before the limit",
-				limit, quota.Most(limit, bucket.Period), quota.Words(bucket.Period), bucket.Capacity)
+				limit, limit.MostIn(bucket.Period), timewords.Plain(bucket.Period), bucket.Capacity)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func (l *linter) useless(i, k int) bool {
 
 func refuses(a, b *Rule) bool {
 	for _, limit := range b.limits {
-		if !slices.ContainsFunc(a.limits, func(stricter *weir.Limit) bool { return always(stricter, limit) }) {
+		if !slices.ContainsFunc(a.limits, func(stricter *weir.Limit) bool { return stricter.Within(limit) }) {
 			return false
 		}
 	}

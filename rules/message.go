@@ -193,7 +193,7 @@ func (b *builder) windowed(i int, rule *Rule) {
 		return
 	}
 	for _, limit := range rule.limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
+		if limit.Leases() {
 			b.add(at(i, "message"), "message has the placeholder {window}, but the limit %s has no window; write a "+
 				"message without it", limit)
 		}

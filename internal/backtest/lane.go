@@ -111,9 +111,7 @@ func newLane(set *rules.Set, spread Spread, c *Config) (*lane, error) {
 
 // isHeld reports whether a rule has a concurrency limit.
 func isHeld(rule *rules.Rule) bool {
-	return slices.ContainsFunc(rule.Limits(), func(limit *weir.Limit) bool {
-		return limit.Algorithm() == weir.AlgorithmConcurrency
-	})
+	return slices.ContainsFunc(rule.Limits(), (*weir.Limit).Leases)
 }
 
 // inBytes is the settle of a rule whose cost is the length of the response.

@@ -129,10 +129,7 @@ func (r *ruleStats) worstKeys() (list []Key) {
 // unitsInWindow are the units of a limit that a key has at once: those of a window, or a bucket's burst if it is more
 // than what is refilled.
 func unitsInWindow(limit *weir.Limit) int64 {
-	if limit.Algorithm() == weir.AlgorithmTokenBucket {
-		return max(limit.Refill(), limit.Most())
-	}
-	return limit.Capacity()
+	return max(limit.Units(), limit.Most())
 }
 
 func limitText(rule *rules.Rule) string {

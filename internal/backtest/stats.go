@@ -76,7 +76,7 @@ func newStats(set *rules.Set, lanes int) *stats {
 // with one; 0: there is none.
 func windowOf(rule *rules.Rule) int64 {
 	if limit := windowed(rule); limit != nil {
-		return windowLength(limit)
+		return limit.Length()
 	}
 	return 0
 }
@@ -87,26 +87,11 @@ func windowed(rule *rules.Rule) *weir.Limit {
 		return nil
 	}
 	for _, limit := range rule.Limits() {
-		if limit.Algorithm() != weir.AlgorithmConcurrency {
+		if !limit.Leases() {
 			return limit
 		}
 	}
 	return nil
-}
-
-func windowLength(limit *weir.Limit) int64 {
-	if c, ok := limit.Spec().(weir.Calendar); ok {
-		switch c.Unit {
-		case weir.Minute:
-			return minute
-		case weir.Hour:
-			return 60 * minute
-		case weir.Day:
-			return 24 * 60 * minute
-		}
-		return 30 * 24 * 60 * minute
-	}
-	return limit.Period()
 }
 
 // observe counts the verdict on a request. x gets the rules that it matched, and those that refuse it.

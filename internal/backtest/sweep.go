@@ -12,7 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -126,54 +125,20 @@ func parseLimitAs(name, text string, spec *rules.Spec, which int) (weir.Spec, er
 
 // unitsOf are the units that a limit grants in its period.
 func unitsOf(s weir.Spec) int64 {
-	switch s := s.(type) {
-	case weir.TokenBucket:
-		return s.Refill
-	case weir.FixedWindow:
-		return s.Limit
-	case weir.Calendar:
-		return s.Limit
-	case weir.SlidingLog:
-		return s.Limit
-	case weir.SlidingCounter:
-		return s.Limit
-	case weir.Concurrency:
-		return s.Limit
+	limit, err := weir.NewLimit("limit", s)
+	if err != nil {
+		return 0
 	}
-	return 0
+	return limit.Units()
 }
 
 // withUnits is the limit with other units; a bucket's burst and overdraft stay as large in proportion.
 func withUnits(s weir.Spec, units int64) weir.Spec {
-	switch s := s.(type) {
-	case weir.TokenBucket:
-		if s.Capacity > 1 {
-			s.Capacity = max(1, scaled(s.Capacity, units, s.Refill))
-		}
-		s.Overdraft = scaled(s.Overdraft, units, s.Refill)
-		s.Refill = units
-		return s
-	case weir.FixedWindow:
-		s.Limit = units
-		return s
-	case weir.Calendar:
-		s.Limit = units
-		return s
-	case weir.SlidingLog:
-		s.Limit = units
-		return s
-	case weir.SlidingCounter:
-		s.Limit = units
-		return s
-	case weir.Concurrency:
-		s.Limit = units
+	limit, err := weir.NewLimit("limit", s)
+	if err != nil {
 		return s
 	}
-	return s
-}
-
-func scaled(n, units, of int64) int64 {
-	return int64(math.Round(float64(n) * float64(units) / float64(of)))
+	return limit.WithUnits(units)
 }
 
 // alike reports whether two limits differ in their units alone, or in burst and overdraft.
@@ -373,7 +338,7 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 // mostOf is the most units that the limits of a rule grant a key within any such time.
 func mostOf(rule *rules.Rule, t time.Duration) (most int64) {
 	for _, limit := range rule.Limits() {
-		if of := quota.Most(limit, t); limit.Algorithm() != weir.AlgorithmConcurrency && (most == 0 || of < most) {
+		if of := limit.MostIn(t); !limit.Leases() && (most == 0 || of < most) {
 			most = of
 		}
 	}

@@ -98,8 +98,7 @@ func Take(ctx context.Context, limiter *weir.Limiter, key string, most time.Dura
 	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var lease *weir.Lease
-	if holds := func(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }; slices.ContainsFunc(
-		limiter.Limits(), holds) {
+	if slices.ContainsFunc(limiter.Limits(), (*weir.Limit).Leases) {
 		lease, err = limiter.AcquireWait(bounded, key)
 	} else {
 		err = limiter.Wait(bounded, key)

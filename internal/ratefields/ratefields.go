@@ -71,7 +71,7 @@ func Policy(limits []*weir.Limit) string {
 // AppendPolicy appends an item to a value of RateLimit-Policy.
 func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
 	buffer = parameter(name(comma(buffer), limit), "q", limit.Most())
-	if limit.Algorithm() == weir.AlgorithmConcurrency {
+	if limit.Leases() {
 		return append(buffer, `;qu="concurrent-requests"`...)
 	}
 	if w := Window(limit); w >= 1e6 {
@@ -82,12 +82,11 @@ func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
 
 // Window is the time in microseconds in which the quota returns; 0 if it varies.
 func Window(limit *weir.Limit) int64 {
-	switch {
-	case limit.Algorithm() == weir.AlgorithmCalendar:
-		spec, _ := limit.Spec().(weir.Calendar)
-		return calendarWindows[spec.Unit].Microseconds()
-	case limit.Algorithm() != weir.AlgorithmTokenBucket:
-		return limit.Period()
+	switch calendar, _ := limit.Spec().(weir.Calendar); {
+	case calendar.Unit > weir.Week:
+		return 0
+	case !limit.Refills():
+		return limit.Length()
 	case limit.Step():
 		return ceil(limit.Most(), limit.Refill()) * limit.Period()
 	}
@@ -96,11 +95,6 @@ func Window(limit *weir.Limit) int64 {
 		return span.Whole + 1
 	}
 	return span.Whole
-}
-
-// calendarWindows are the units of calendars whose length does not vary.
-var calendarWindows = map[weir.CalendarUnit]time.Duration{
-	weir.Minute: time.Minute, weir.Hour: time.Hour, weir.Day: 24 * time.Hour, weir.Week: 7 * 24 * time.Hour,
 }
 
 // name needs no escaping: names of limits have only plain characters.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -21,7 +20,7 @@ func (b bounds) fill(r *Rule, rule *rules.Rule, s *rules.Spec) {
 	most, rated := b.least(rule.Limits())
 	for _, limit := range rule.Limits() {
 		r.Limits = append(r.Limits, limit.String())
-		if limit.Algorithm() == weir.AlgorithmConcurrency && (r.AtOnce == 0 || limit.Most() < r.AtOnce) {
+		if limit.Leases() && (r.AtOnce == 0 || limit.Most() < r.AtOnce) {
 			r.AtOnce = limit.Most()
 		}
 	}
@@ -35,7 +34,7 @@ func (b bounds) fill(r *Rule, rule *rules.Rule, s *rules.Spec) {
 // least is the least of the limits' bounds. It is not rated if all limits are of concurrency, which have none.
 func (b bounds) least(limits []*weir.Limit) (most [len(times)]int64, rated bool) {
 	for _, limit := range limits {
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
+		if limit.Leases() {
 			continue
 		}
 		of := b.of(limit)
@@ -56,7 +55,7 @@ func (b bounds) of(limit *weir.Limit) (most [len(times)]int64) {
 		return most
 	}
 	for i, t := range times {
-		most[i] = quota.Most(limit, t)
+		most[i] = limit.MostIn(t)
 	}
 	b[text] = most
 	return most

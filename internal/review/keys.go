@@ -188,21 +188,19 @@ const (
 
 // bytesOfLimit is the memory of a key that is used to its limit.
 func bytesOfLimit(limit *weir.Limit) Bytes {
-	switch spec := limit.Spec().(type) {
-	case weir.SlidingLog:
-		return Bytes{entry + logBytes(spec.Limit), redisKey + 100 + 21*spec.Limit/2}
-	case weir.SlidingCounter:
-		return Bytes{entry + counterBytes(spec.Slices+1, spec.Limit), redisKey + 40 + 4*(spec.Slices+1)}
-	case weir.Concurrency:
+	switch n, slices := limit.Capacity(), limit.Slices(); {
+	case limit.Itemized():
+		return Bytes{entry + logBytes(n), redisKey + 100 + 21*n/2}
+	case slices > 0:
+		return Bytes{entry + counterBytes(slices+1, n), redisKey + 40 + 4*(slices+1)}
+	case limit.Leases():
 		inRedis := int64(50)
-		if spec.Limit > 128 { // a sorted set is compact up to there
+		if n > 128 { // a sorted set is compact up to there
 			inRedis = 135
 		}
-		return Bytes{entry + leases + 128*spec.Limit, redisKey + 60 + inRedis*spec.Limit}
-	case weir.TokenBucket:
-		if spec.Mode != weir.Step {
-			return Bytes{entry, redisKey}
-		}
+		return Bytes{entry + leases + 128*n, redisKey + 60 + inRedis*n}
+	case limit.Refills() && !limit.Step():
+		return Bytes{entry, redisKey}
 	}
 	return Bytes{entry, redisKey + 30}
 }

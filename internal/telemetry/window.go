@@ -3,7 +3,6 @@ package telemetry
 import (
 	"time"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -16,27 +15,11 @@ type window struct {
 }
 
 func windowOf(rule *rules.Rule) window {
-	var units, most int64
-	var period time.Duration
-	switch spec := rule.Limits()[0].Spec().(type) {
-	case weir.TokenBucket:
-		units, most, period = spec.Refill, spec.Capacity+spec.Overdraft, spec.Period
-	case weir.FixedWindow:
-		units, most, period = spec.Limit, spec.Limit, spec.Window
-	case weir.SlidingLog:
-		units, most, period = spec.Limit, spec.Limit, spec.Window
-	case weir.SlidingCounter:
-		units, most, period = spec.Limit, spec.Limit, spec.Window
-	case weir.Calendar:
-		units, most, period = spec.Limit, spec.Limit, calendarPeriods[spec.Unit]
-	default:
+	limit := rule.Limits()[0]
+	if limit.Leases() {
 		return window{}
 	}
-	rate := float64(units) / period.Seconds()
-	seconds := max(1, int64(float64(most)/rate+0.5))
+	rate := float64(limit.Units()) / (time.Duration(limit.Length()) * time.Microsecond).Seconds()
+	seconds := max(1, int64(float64(limit.Most())/rate+0.5))
 	return window{seconds: seconds, grant: rate * float64(seconds)}
 }
-
-var calendarPeriods = map[weir.CalendarUnit]time.Duration{weir.Minute: time.Minute, weir.Hour: time.Hour,
-	weir.Day: 24 * time.Hour, weir.Week: 7 * 24 * time.Hour, weir.Month: 30 * 24 * time.Hour,
-	weir.Year: 365 * 24 * time.Hour}

@@ -106,3 +106,17 @@ func (w *Words) Window(limit *weir.Limit) string {
 func (w *Words) Wait(d time.Duration) string {
 	return w.Duration(max(1, (d+time.Second-1)/time.Second) * time.Second)
 }
+
+// Plain is a duration in words for people who run weir: 24 h, 7 days, 90 s.
+func Plain(d time.Duration) string {
+	for _, unit := range []struct {
+		length time.Duration
+		word   string
+		from   int64
+	}{{24 * time.Hour, "days", 2}, {time.Hour, "h", 1}, {time.Minute, "min", 1}, {time.Second, "s", 1}} {
+		if n := int64(d / unit.length); n >= unit.from && d%unit.length == 0 {
+			return fmt.Sprint(n, " ", unit.word)
+		}
+	}
+	return d.String()
+}

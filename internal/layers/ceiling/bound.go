@@ -15,10 +15,11 @@ const grain = 1000
 
 // bound returns the bucket that a node charges with its grants under a limit; nil if there is none. Its
 // capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants,
-// so it needs no knowledge of where the store's windows begin, nor of its clock. Its overdraft is what the
+// so it needs no knowledge of where the store's windows begin, nor of its clock. A concurrency limit has none: a lease
+// may be released through another node. Its overdraft is what the
 // factor adds to that, and at least a unit.
 func bound(limit *weir.Limit, factor float64) *weir.Limit {
-	most, rate, period := promise(limit)
+	most, rate, period := limit.Envelope()
 	if most == 0 || factor > weir.MaxUnits/grain {
 		return nil
 	}
@@ -42,35 +43,6 @@ func AtOnce(limit *weir.Limit, factor float64) int64 {
 		return bound.Most()
 	}
 	return 0
-}
-
-// promise returns the bucket that covers whatever a limit grants, over any time. A window can grant all of its
-// units at its end and all of the next one's at once; a log cannot.
-func promise(limit *weir.Limit) (most, rate int64, period time.Duration) {
-	switch s := limit.Spec().(type) {
-	case weir.TokenBucket:
-		if most = limit.Most(); limit.Step() {
-			most += s.Refill // a step comes at once, after a time in which the full bucket gained nothing
-		}
-		return most, s.Refill, s.Period
-	case weir.FixedWindow:
-		return 2 * s.Limit, s.Limit, s.Window
-	case weir.Calendar:
-		return 2 * s.Limit, s.Limit, shortest[s.Unit]
-	case weir.SlidingLog:
-		return s.Limit, s.Limit, s.Window
-	case weir.SlidingCounter:
-		return 2 * s.Limit, s.Limit, s.Window
-	}
-	return 0, 0, 0 // concurrency: a lease may be released through another node
-}
-
-const hour = time.Hour
-
-// shortest are the shortest periods of calendar units, in zones that set clocks forward by an hour.
-var shortest = [...]time.Duration{
-	weir.Minute: time.Minute, weir.Hour: hour, weir.Day: 23 * hour,
-	weir.Week: 7*24*hour - hour, weir.Month: 28*24*hour - hour, weir.Year: 365*24*hour - hour,
 }
 
 // rates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for that.

@@ -72,7 +72,7 @@ func NewLocal(store weir.Store, config Config) (*LocalStore, error) {
 	}
 	l := &LocalStore{store: store, nodes: int64(config.Nodes), config: config}
 	l.shares = layer.NewLimits(func(limit *weir.Limit, nodes float64) *weir.Limit {
-		return divide(limit, int64(nodes))
+		return limit.Share(int64(nodes))
 	})
 	l.scratch.New = func() any { claims := make([]weir.Claim, 0, 8); return &claims }
 	return l, nil

@@ -110,7 +110,7 @@ func (l *LocalStore) note(claims []weir.Claim, times int64) {
 		}
 		// A bucket's debt would take nodes times longer to repay. Windows end by themselves, and a later refund to
 		// them must find the charge.
-		if one[0].Limit != claims[i].Limit && one[0].Limit.Algorithm() == weir.AlgorithmTokenBucket {
+		if one[0].Limit != claims[i].Limit && one[0].Limit.Refills() {
 			l.take(one, times)
 			continue
 		}
@@ -154,7 +154,7 @@ func (l *LocalStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	}
 	for i := range *mine {
 		one := (*mine)[i : i+1]
-		if one[0].Limit.Algorithm() == weir.AlgorithmSlidingLog {
+		if one[0].Limit.Itemized() {
 			l.giveBackLatest(one)
 		} else {
 			l.store.Refund(context.Background(), one, now[0].At-ago, nil)

@@ -52,7 +52,7 @@ func (g *grant) ended() bool { return g.left.Load() <= over/2 }
 // A thousandth less for clocks of different speeds, and a microsecond less because the store rounds its time down.
 func lasts(hold time.Duration, claims []weir.Claim, decisions []weir.Decision) time.Duration {
 	for i := range claims {
-		if endsWithWindow(claims[i].Limit) {
+		if claims[i].Limit.Windowed() {
 			hold = min(hold, decisions[i].ResetAfter)
 		}
 	}

@@ -56,13 +56,8 @@ func (t Terms) most(l *weir.Limit) int64 {
 	if t.Check() != nil || t.Share == 0 {
 		return 0
 	}
-	switch l.Algorithm() {
-	case weir.AlgorithmConcurrency:
+	if l.Leases() || l.CountsFor() > 0 && l.Period() < windows*t.hold().Microseconds() {
 		return 0
-	case weir.AlgorithmSlidingLog, weir.AlgorithmSlidingCounter:
-		if l.Period() < windows*t.hold().Microseconds() {
-			return 0
-		}
 	}
 	most := min(part(t.Share, l.Most()), weir.MaxUnits)
 	if most < least {
@@ -76,11 +71,6 @@ func part(share float64, n int64) int64 { return int64(share * float64(n)) }
 
 // lends reports whether a limit may be leased.
 func (s *Store) lends(l *weir.Limit) bool { return s.terms(l).most(l) > 0 }
-
-// endsWithWindow reports whether a limit's leases end with the window they were charged in.
-func endsWithWindow(l *weir.Limit) bool {
-	return l.Algorithm() == weir.AlgorithmFixedWindow || l.Algorithm() == weir.AlgorithmCalendar
-}
 
 // A Bound is what a limit promises when nodes lease from it. All units that pass were charged, so the limit is
 // never charged more than without leases; but a unit may pass up to Hold after its charge.
@@ -113,14 +103,14 @@ func (b Bound) String() string {
 	}
 	more := fmt.Sprintf("%d × %d", b.Nodes, b.Held)
 	period := time.Duration(l.Period()) * time.Microsecond
-	switch l.Algorithm() {
-	case weir.AlgorithmTokenBucket:
+	switch {
+	case l.Refills():
 		return fmt.Sprintf("at most %d + %d/%s × T + %s units in any T", l.Most(), l.Refill(), period, more)
-	case weir.AlgorithmSlidingLog:
+	case l.Windowed():
+		return fmt.Sprintf("at most %d units in each window, as without leases", l.Capacity())
+	case l.Itemized():
 		return fmt.Sprintf("at most %d + %s units in any %s, %[1]d in any %[4]s",
 			l.Capacity(), more, period, period-b.Hold)
-	case weir.AlgorithmSlidingCounter:
-		return fmt.Sprintf("at most %s units more than the counter of %d in any time", more, l.Capacity())
 	}
-	return fmt.Sprintf("at most %d units in each window, as without leases", l.Capacity())
+	return fmt.Sprintf("at most %s units more than the counter of %d in any time", more, l.Capacity())
 }

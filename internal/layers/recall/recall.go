@@ -125,7 +125,7 @@ func (s *Store) Stats() Stats {
 
 // remembers reports whether refusals of a claim may be remembered.
 func remembers(limit *weir.Limit, key string) bool {
-	return len(key) <= MaxKey && limit.Algorithm() != weir.AlgorithmConcurrency
+	return len(key) <= MaxKey && !limit.Leases()
 }
 
 func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {

@@ -98,15 +98,15 @@ func moved(d weir.Decision, at weir.Instant) weir.Decision {
 // end, and a bucket gains one in each interval. ok is false where that is not known to the microsecond: of
 // buckets whose interval is a fraction of one or that step, and of logs and counters.
 func longer(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
-	switch l.Algorithm() {
-	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
+	switch {
+	case l.Windowed():
 		return 0, true
-	case weir.AlgorithmTokenBucket:
-		if _, rest := l.Interval().Times(1); l.Step() || rest != 0 || cost > l.Most() {
-			return 0, false
-		}
-		whole, _ := l.Interval().Times(cost - 1)
-		return time.Duration(whole) * time.Microsecond, true
+	case !l.Refills():
+		return 0, false
 	}
-	return 0, false
+	if _, rest := l.Interval().Times(1); l.Step() || rest != 0 || cost > l.Most() {
+		return 0, false
+	}
+	whole, _ := l.Interval().Times(cost - 1)
+	return time.Duration(whole) * time.Microsecond, true
 }

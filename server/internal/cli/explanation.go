@@ -15,7 +15,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/quota"
+	"github.com/weirproject/weir/internal/timewords"
 	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
 )
@@ -315,10 +315,11 @@ func (c *checked) most() string {
 	if calendar, ok := spec.(weir.Calendar); ok {
 		return fmt.Sprintf("up to %d from one %s to the next", 2*calendar.Limit, calendar.Unit)
 	}
-	if period := quota.Period(limit); period > 0 {
-		return fmt.Sprintf("up to %d in any %s", quota.Most(limit, period), quota.Words(period))
+	if limit.Leases() {
+		return ""
 	}
-	return ""
+	period := time.Duration(limit.Period()) * time.Microsecond
+	return fmt.Sprintf("up to %d in any %s", limit.MostIn(period), timewords.Plain(period))
 }
 
 // state is the decision of a limit, in words.

@@ -176,7 +176,7 @@ func (c *conn) release(args [][]byte) {
 	c.count(len(receipt), err)
 }
 
-func isLease(c gate.Charged) bool { return c.Claim.Limit.Algorithm() == weir.AlgorithmConcurrency }
+func isLease(c gate.Charged) bool { return c.Claim.Limit.Leases() }
 
 func isNoLease(c gate.Charged) bool { return !isLease(c) }
 

@@ -36,7 +36,7 @@ func currentLimit(l *weir.Limit) *ratelimit.RateLimitResponse_RateLimit {
 		return message
 	}
 	window := ratefields.Window(l)
-	if l.Algorithm() == weir.AlgorithmConcurrency || window == 0 {
+	if l.Leases() || window == 0 {
 		return message
 	}
 	seconds := window / second

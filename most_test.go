@@ -1,4 +1,4 @@
-package quota_test
+package weir_test
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/quota"
 	"github.com/weirproject/weir/memstore"
 )
 
@@ -34,7 +33,7 @@ func TestTheMostThatALimitGrantsInATime(t *testing.T) {
 		{"calendar 10/hour in Europe/Berlin", time.Hour, 20}, {"calendar 10/hour in Australia/Lord_Howe", time.Hour, 30}, {"calendar 10/day in Pacific/Apia", day, 30}, {"sliding_counter 10/1h slices 1", time.Hour, 19},
 		{"sliding_counter 10/1h slices 10", 54 * time.Minute, 10}, {"sliding_counter 10/1h slices 10", day, 249}, {"concurrency 5 ttl 1m", day, 0},
 	} {
-		if got := quota.Most(limitOf(t, tt.limit), tt.in); got != tt.want {
+		if got := limitOf(t, tt.limit).MostIn(tt.in); got != tt.want {
 			t.Errorf("%s in any %v: %d, want %d", tt.limit, tt.in, got, tt.want)
 		}
 	}
@@ -71,7 +70,7 @@ func TestNoLimitGrantsMoreThanItsBound(t *testing.T) {
 			store.Close()
 		}
 		for _, in := range times {
-			if most := quota.Most(limit, in); best[in] > most || best[in]*3 < most {
+			if most := limit.MostIn(in); best[in] > most || best[in]*3 < most {
 				t.Errorf("%s in any %v: %d were granted, at most %d is said", text, in, best[in], most)
 			}
 		}
@@ -104,7 +103,7 @@ func TestGreedyClientReachesTheBound(t *testing.T) {
 				in = window * time.Duration(seed%4+1)
 			}
 			limit := limitOf(t, fmt.Sprintf(form, n, window))
-			got, most := greediest(t, limit, window, in), quota.Most(limit, in)
+			got, most := greediest(t, limit, window, in), limit.MostIn(in)
 			if got > most || got < most-slack(n, int64((in+window-1)/window)) {
 				t.Errorf("%s in any %v: a greedy client got %d, at most %d is said", limit, in, got, most)
 			}
@@ -114,7 +113,7 @@ func TestGreedyClientReachesTheBound(t *testing.T) {
 		"calendar 6/hour in Asia/Shanghai": 2 * time.Hour, "calendar 6/month": 24 * time.Hour,
 		"calendar 6/day in Europe/Berlin": 24 * time.Hour} {
 		limit := limitOf(t, text)
-		if got, most := greediest(t, limit, time.Minute, in), quota.Most(limit, in); got != most {
+		if got, most := greediest(t, limit, time.Minute, in), limit.MostIn(in); got != most {
 			t.Errorf("%s in any %v: a greedy client got %d, at most %d is said", limit, in, got, most)
 		}
 	}
@@ -167,12 +166,4 @@ func greedy(t *testing.T, limit *weir.Limit, start weir.Instant, window, in time
 		now += weir.Instant(max(1, decision.RetryAfter.Microseconds()))
 	}
 	return got
-}
-
-func TestPeriods(t *testing.T) {
-	for text, want := range map[string]string{"10/1d": "24h0m0s", "calendar 5/week": "0s", "concurrency 5 ttl 1m": "0s", "sliding_counter 5/1m": "1m0s"} {
-		if got := fmt.Sprint(quota.Period(limitOf(t, text))); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
-	}
 }
