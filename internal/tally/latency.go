@@ -45,8 +45,8 @@ type Buckets []Bucket
 
 // A Bucket is a number of latencies.
 type Bucket struct {
-	Index uint8
-	Count uint64
+	Index uint8  `json:"index"`
+	Count uint64 `json:"count"`
 }
 
 // Add adds other buckets.

@@ -33,27 +33,23 @@ func busy(t testing.TB) *History {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.shared = &shared{register: noNodes{}, now: h.now, others: map[string]*other{}, listed: now, faults: &h.failures,
-		late: h.forgetBlocks}
-	for _, name := range []string{"b/1", "c/1"} {
-		h.shared.others[name] = &other{first: minuteOf(now) - 24*60, last: minuteOf(now), minutes: map[int64][]byte{}}
-	}
-	for minute := minuteOf(now) - 24*60; minute <= minuteOf(now); minute++ {
-		packed := pack(busyMinute(minute), keysPerSlice)
-		h.minutes[minute] = packed
-		for _, o := range h.shared.others {
-			o.minutes[minute] = packed
+	h.shared = &shared{register: noNodes{}, now: h.now, slots: map[slot]*others{}, faults: &h.failures}
+	for _, step := range []time.Duration{minute, ten} {
+		for _, one := range between(step, now.Add(-kept), now) {
+			packed := busyMinute(one).pack()
+			h.own[one] = packed
+			h.shared.slots[one] = &others{now.Add(time.Hour), map[string]string{"b/1": string(packed), "c/1": string(packed)}}
 		}
 	}
 	return h
 }
 
 // busyMinute has traffic of all rules, a tenth of which refuse.
-func busyMinute(minute int64) *slice {
-	s := &slice{Record: telemetry.Record{At: time.Unix(minute*60, 0), Step: time.Minute,
+func busyMinute(of slot) *document {
+	s := &document{Record: telemetry.Record{At: of.start(), Step: of.step,
 		Took: tally.Buckets{{Index: 60, Count: 1000}, {Index: 90, Count: 3}}}}
 	for i := range 1000 {
-		n := uint64(i)*7919%1000 + uint64(minute%60)
+		n := uint64(i)*7919%1000 + uint64(of.at%60)
 		r := telemetry.RuleRecord{Name: fmt.Sprint("rule-", i), Counts: telemetry.Counts{Passed: n}, Distinct: n / 3}
 		if i%10 == 0 {
 			r.Counts.Refused = n / 5
@@ -71,14 +67,12 @@ func busyMinute(minute int64) *slice {
 // BenchmarkOverview is what a server does for the overview of 1,000 rules on three nodes.
 func BenchmarkOverview(b *testing.B) {
 	h := busy(b)
-	b.ReportMetric(float64(len(h.minutes[minuteOf(h.now())])), "B/minute")
+	b.ReportMetric(float64(len(h.own[slotOf(ten, h.now())])), "B/document")
 	for _, span := range []time.Duration{15 * time.Minute, time.Hour, 24 * time.Hour} {
 		for _, most := range []int{200, 1000} {
 			b.Run(fmt.Sprint(span, "/", most), func(b *testing.B) {
 				var plain, packed int
-				overview(b, h, telemetry.Query{From: h.now().Add(-span)}) // makes blocks
 				for b.Loop() {
-					h.sums = cache{}
 					o := overview(b, h, telemetry.Query{From: h.now().Add(-span), Most: most})
 					text, err := json.Marshal(o)
 					if err != nil {

@@ -1,5 +1,6 @@
-// Package history keeps what the nodes of a store counted in the last 24 hours, and answers for all of them: each node
-// packs one record a minute, and shares it through Redis, or keeps it in files where counts are in memory.
+// Package history keeps what the nodes of a store counted in the last 24 hours, and answers for all of them. Each node
+// makes a JSON document of each minute, and one of each ten minutes, and shares them through Redis, or keeps them in
+// files where counts are in memory.
 package history
 
 import (
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,11 +23,11 @@ import (
 )
 
 const (
-	kept      = 24 * time.Hour
-	interval  = 10 * time.Second // between cuts, writes and descriptions of nodes
-	fineSteps = 90               // intervals that are kept: 15 minutes
-	nodeLasts = 25 * time.Second // of a node's description: two may be missed
-	closing   = 2 * time.Second  // for the last write
+	kept        = 24 * time.Hour
+	keptMinutes = 3 * time.Hour
+	interval    = 10 * time.Second // between cuts, writes and descriptions of nodes
+	nodeLasts   = 25 * time.Second // of a node's description: two may be missed
+	closing     = 2 * time.Second  // for the last write
 )
 
 // A Recorder counts what this node decides.
@@ -47,7 +49,7 @@ type Register interface {
 // A Config has the parts of a server that a History needs.
 type Config struct {
 	Name, Version string
-	Recorder      Recorder
+	Recorder                            // its samples are those of the History
 	Rules         func() *rules.Set     // in force
 	Describe      func(*telemetry.Node) // completes the description of this node; it must not block
 	Alerts        func() []telemetry.Alert
@@ -65,20 +67,15 @@ type History struct {
 	id      string // of this process: two nodes may have one name, and a restarted one counts anew
 	started time.Time
 	shared  *shared // nil: none
-	files   *files  // nil: none
 
-	mu      sync.Mutex
-	fine    [][]byte         // packed intervals of this node, the oldest first
-	latest  *sum             // interval, which may not be over
-	current *sum             // this minute
-	minutes map[int64][]byte // packed minutes of this node, by the minutes since 1970
-	coarse  int64            // minutes before this one are in the first of each blockMinutes
-	blocks  blocks
-	pending []telemetry.Mark // since the last cut
-	unsaid  int              // bans beyond mostBans, since then
-	cutAt   time.Time
+	mu       sync.Mutex
+	own      map[slot][]byte        // documents of this process
+	unshared map[slot]bool          // those that Redis does not have
+	current  map[time.Duration]*sum // documents that are not over, by their length
+	pending  []telemetry.Mark       // since the last cut
+	unsaid   int                    // bans beyond maxBans, since then
+	cutAt    time.Time
 
-	sums    cache
 	failing bool          // the last time; of the goroutine that publishes
 	poked   chan struct{} // the description of this node has changed
 	stop    context.CancelFunc
@@ -106,33 +103,31 @@ func open(c Config, now func() time.Time) (*History, error) {
 	_, _ = rand.Read(random) // never fails
 	c.Name = nodeName(c.Name)
 	h := &History{Config: c, now: now, id: c.Name + "/" + hex.EncodeToString(random), started: now(),
-		minutes: make(map[int64][]byte), blocks: make(blocks), stop: func() {}, poked: make(chan struct{}, 1)}
+		own: make(map[slot][]byte), unshared: make(map[slot]bool),
+		current: make(map[time.Duration]*sum), stop: func() {}, poked: make(chan struct{}, 1)}
 	if c.Redis != "" {
-		h.shared = &shared{url: c.Redis, register: c.Register, now: now, others: make(map[string]*other),
-			faults: &h.failures, late: h.forgetBlocks}
+		h.shared = &shared{url: c.Redis, register: c.Register, now: now, slots: make(map[slot]*others),
+			faults: &h.failures}
 	}
-	if c.Dir != "" {
-		var err error
-		if h.files, err = openFiles(c.Dir, h.started, h.restore); err != nil {
-			return nil, err
-		}
+	if err := h.restore(); err != nil {
+		return nil, err
 	}
 	h.Mark(telemetry.Mark{Kind: "start", Text: "weir " + c.Version + " started"})
 	return h, nil
 }
 
-// mostName is the maximum length of a node's name, in bytes.
-const mostName = 128
+// maxName is the maximum length of a node's name, in bytes.
+const maxName = 128
 
-// nodeName is a name as it can stand in a key: braces would change the slot of a Cluster.
+// nodeName is a name as it can stand in a list of nodes.
 func nodeName(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if r == '{' || r == '}' || unicode.IsControl(r) || r == unicode.ReplacementChar {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return '_'
 		}
 		return r
 	}, name)
-	return strings.ToValidUTF8(name[:min(len(name), mostName)], "")
+	return strings.ToValidUTF8(name[:min(len(name), maxName)], "")
 }
 
 // record cuts at multiples of the interval, so that the intervals of all nodes are the same.
@@ -154,60 +149,55 @@ func (h *History) record(ctx context.Context) {
 func (h *History) cut(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &slice{Record: *h.Recorder.Cut(now), Marks: h.pending}
+	d := &document{Record: *h.Recorder.Cut(now), Marks: h.pending}
 	if h.unsaid > 0 {
-		s.Marks = append(s.Marks, telemetry.Mark{At: now.UTC(), Kind: "ban", Node: h.Name,
+		d.Marks = append(d.Marks, telemetry.Mark{At: now.UTC(), Kind: "ban", Node: h.Name,
 			Text: fmt.Sprint(h.unsaid, " more bans")})
 	}
 	h.pending, h.unsaid, h.cutAt = nil, 0, now
-	at := s.At.Truncate(interval)
-	if h.latest != nil && h.latest.from.Before(at) {
-		h.fine = append(h.fine, pack(h.latest.slice(), keysPerFine))
-		h.fine = h.fine[max(0, len(h.fine)-fineSteps+1):]
-		h.latest = nil
+	if c := h.current[minute]; c != nil && d.At.Sub(c.from) >= minute {
+		h.keepCurrent()
 	}
-	if h.latest == nil {
-		h.latest = newSum(at, interval, 0)
+	for _, step := range steps {
+		h.add(slotOf(step, d.At), d)
 	}
-	h.latest.add(s)
-	h.addToMinute(s)
 }
 
-// addToMinute adds a slice to the minute of its beginning.
-func (h *History) addToMinute(s *slice) {
-	at := s.At.Truncate(time.Minute).UTC()
-	if h.current != nil && h.current.from.Before(at) {
-		done := minuteOf(h.current.from)
-		h.minutes[done] = pack(h.current.slice(), keysPerSlice)
-		if err := h.files.write(done, h.minutes[done]); err != nil {
+// add adds what was counted to the document of a slot, which begins if the last one is over.
+func (h *History) add(s slot, d *document) {
+	c := h.current[s.step]
+	if c == nil || c.from.Before(s.start()) {
+		c = newSum(s.start(), s.step, 0)
+		if before, err := unpack(h.own[s]); err == nil { // of the process before this one
+			c.add(before)
+		}
+		h.current[s.step] = c
+	}
+	c.add(d)
+	h.owe(slotOf(s.step, c.from))
+}
+
+func (h *History) owe(s slot) {
+	if h.shared != nil {
+		h.unshared[s] = true
+	}
+}
+
+// keepCurrent keeps the current documents in memory and in their files, and drops those that are too old.
+func (h *History) keepCurrent() {
+	for step, c := range h.current {
+		s := slotOf(step, c.from)
+		h.own[s] = c.document().pack()
+		if err := h.write(s); err != nil {
 			h.failed("the history could not be written to a file", err)
 		}
-		h.current = nil
-		for minute := range h.minutes {
-			if minute < done-int64(kept/time.Minute) {
-				delete(h.minutes, minute)
-			}
-		}
-		h.thin()
 	}
-	if h.current == nil {
-		h.current = newSum(at, time.Minute, 0)
+	now := h.now()
+	maps.DeleteFunc(h.own, func(s slot, _ []byte) bool { return now.Sub(s.end()) > s.keeps() })
+	maps.DeleteFunc(h.unshared, func(s slot, _ bool) bool { return h.own[s] == nil })
+	if _, err := h.sweep(); err != nil {
+		h.failed("old files of the history could not be deleted", err)
 	}
-	h.current.add(s)
-}
-
-func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
-
-// restore adds a minute that a file has. Two processes may have had parts of it.
-func (h *History) restore(s *slice) {
-	minute := minuteOf(s.At)
-	if before, err := unpack(h.minutes[minute]); err == nil {
-		both := newSum(before.At, time.Minute, 0)
-		both.add(before)
-		both.add(s)
-		s = both.slice()
-	}
-	h.minutes[minute] = pack(s, keysPerSlice)
 }
 
 // failed counts and logs a failure.
@@ -216,11 +206,11 @@ func (h *History) failed(what string, err error) {
 	h.Log.Warn("telemetry: "+what, "error", err)
 }
 
-// mostBans is the maximum number of bans between two cuts that are marks of their own, and mostPending that of all
+// maxBans is the maximum number of bans between two cuts that are marks of their own, and maxPending that of all
 // marks: an attack bans thousands of keys.
 const (
-	mostBans    = 20
-	mostPending = 100
+	maxBans    = 20
+	maxPending = 100
 )
 
 // Mark records a change or an incident of this node.
@@ -229,6 +219,7 @@ func (h *History) Mark(m telemetry.Mark) {
 		m.At = h.now()
 	}
 	m.At, m.Node = m.At.UTC(), h.Name
+	m.Text = strings.ToValidUTF8(m.Text[:min(len(m.Text), maxWord)], "\uFFFD")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	bans := 0
@@ -238,9 +229,9 @@ func (h *History) Mark(m telemetry.Mark) {
 		}
 	}
 	switch {
-	case m.Kind == "ban" && bans >= mostBans:
+	case m.Kind == "ban" && bans >= maxBans:
 		h.unsaid++
-	case len(h.pending) < mostPending:
+	case len(h.pending) < maxPending:
 		h.pending = append(h.pending, m)
 	}
 }
@@ -272,14 +263,11 @@ func (h *History) Announce() {
 	}
 }
 
-// share writes the minutes that Redis does not have yet, and the current one as it is now. A failure is repeated with
+// share writes the documents that Redis does not have yet, and the current one as it is now. A failure is repeated with
 // the next interval, and logged once.
 func (h *History) share(ctx context.Context) {
 	self := h.self()
-	failed := h.shared.announce(ctx, h.id, &self)
-	n, err := h.shared.write(ctx, h.id, h.unshared())
-	h.writes.Add(int64(n))
-	failed = errors.Join(failed, err)
+	failed := errors.Join(h.shared.announce(ctx, h.id, &self), h.shareDocuments(ctx))
 	switch {
 	case ctx.Err() != nil:
 	case failed == nil && h.failing:
@@ -292,26 +280,31 @@ func (h *History) share(ctx context.Context) {
 	h.failing = failed != nil
 }
 
-// A packed minute is one to be written.
-type packedMinute struct {
-	minute int64
-	text   []byte
-}
-
-// unshared returns the minutes that Redis does not have, the oldest first, and then the current one.
-func (h *History) unshared() (list []packedMinute) {
+// shareDocuments writes what Redis does not have. What could not be written is tried again the next time; if Redis has
+// lost what was written last, so is everything.
+func (h *History) shareDocuments(ctx context.Context) error {
+	h.mu.Lock()
+	texts := make(map[slot][]byte, len(h.unshared))
+	for s := range h.unshared {
+		texts[s] = h.ownText(s)
+	}
+	texts[h.shared.last] = h.ownText(h.shared.last) // to see that it is there
+	clear(h.unshared)
+	h.mu.Unlock()
+	maps.DeleteFunc(texts, func(_ slot, text []byte) bool { return text == nil })
+	n, lost, err := h.shared.write(ctx, h.id, texts)
+	h.writes.Add(int64(n))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current == nil {
-		return nil
+	for s := range texts { // those that were written are no longer there
+		h.unshared[s] = true
 	}
-	now := minuteOf(h.current.from)
-	for minute := max(h.shared.next, now-int64(kept/time.Minute)); minute < now; minute++ {
-		if text := h.minutes[minute]; text != nil {
-			list = append(list, packedMinute{minute, text})
+	if lost {
+		for s := range h.own {
+			h.unshared[s] = true
 		}
 	}
-	return append(list, packedMinute{now, pack(h.current.slice(), keysPerSlice)})
+	return err
 }
 
 // Close records and writes what is left, and says to the other nodes that this one is gone.
@@ -319,55 +312,54 @@ func (h *History) Close() error {
 	h.stop()
 	h.ended.Wait()
 	h.cut(h.now())
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
-	defer cancel()
+	h.mu.Lock()
+	before := h.failures.Load()
+	h.keepCurrent()
+	lost := h.failures.Load() > before
+	h.mu.Unlock()
 	if h.shared != nil {
-		_, err := h.shared.write(ctx, h.id, h.unshared())
-		if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		defer cancel()
+		if err := h.shareDocuments(ctx); err != nil {
 			h.failed("the history could not be written to Redis at the end", err)
 		}
 		h.shared.leave(ctx, h.id)
 	}
-	if h.files == nil {
-		return nil
+	if lost {
+		return errors.New("the history of the last minute is lost: its file could not be written")
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.files.close(minuteOf(h.current.from), pack(h.current.slice(), keysPerSlice))
+	return nil
 }
 
-// Writes is how many records were written to Redis.
+// Writes is how many documents were written to Redis.
 func (h *History) Writes() int64 { return h.writes.Load() }
 
 // Failures is how often Redis or a file failed.
 func (h *History) Failures() int64 { return h.failures.Load() }
 
-// Bytes is the memory of the packed records, those of other nodes included.
+// Bytes is the memory of the documents, those of other nodes included.
 func (h *History) Bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.shared.bytes() + bytesOf(h.fine)
-	for _, list := range []map[int64][]byte{h.minutes, h.blocks} {
-		for _, text := range list {
-			n += int64(len(text))
-		}
-	}
-	return n
-}
-
-func bytesOf(list [][]byte) (n int64) {
-	for _, text := range list {
+	n := h.shared.bytes()
+	for _, text := range h.own {
 		n += int64(len(text))
 	}
 	return n
 }
 
-// Recent implements telemetry.Reader.
-func (h *History) Recent(f telemetry.Filter, most int) []telemetry.Sample {
-	return h.Recorder.Recent(f, most)
+// ownText is a document of this process as it is now; nil: there is none. Its caller holds h.mu.
+func (h *History) ownText(s slot) []byte {
+	if c := h.currentOf(s); c != nil {
+		return c.document().pack()
+	}
+	return h.own[s]
 }
 
-// Watch implements telemetry.Reader.
-func (h *History) Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error {
-	return h.Recorder.Watch(ctx, f, each)
+// currentOf is the document of a slot that is not over; nil: it is, or has not begun.
+func (h *History) currentOf(s slot) *sum {
+	if c := h.current[s.step]; c != nil && s == slotOf(s.step, c.from) {
+		return c
+	}
+	return nil
 }

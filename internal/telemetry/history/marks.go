@@ -36,7 +36,7 @@ func (h *History) Marks(ctx context.Context, q telemetry.Query) ([]telemetry.Mar
 			list = append(list, markOf(&changes[i]))
 		}
 	}
-	list = slices.DeleteFunc(list, func(m telemetry.Mark) bool { return m.At.Before(s.start()) || m.At.After(s.end()) })
+	list = slices.DeleteFunc(list, func(m telemetry.Mark) bool { return m.At.Before(s.from) || m.At.After(s.end()) })
 	slices.SortStableFunc(list, func(a, b telemetry.Mark) int { return b.At.Compare(a.At) })
 	return list[:min(len(list), most)], nil
 }
@@ -66,6 +66,6 @@ func markOf(c *ledger.Change) telemetry.Mark {
 			m.Text += "; " + c.Diff[i].String()
 		}
 	}
-	m.Text = strings.ToValidUTF8(m.Text[:min(len(m.Text), mostWord)], "\uFFFD")
+	m.Text = strings.ToValidUTF8(m.Text[:min(len(m.Text), maxWord)], "\uFFFD")
 	return m
 }

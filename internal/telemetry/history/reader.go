@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirproject/weir/internal/telemetry"
@@ -14,32 +13,24 @@ import (
 )
 
 const (
-	mostSteps   = 120 // of a series
 	defaultSpan = time.Hour
-	cacheLasts  = 2 * time.Second // of a sum: many consoles ask for the same; longer with a longer step
-	mostSeries  = 200             // rules of an overview that have a series
-	cacheSize   = 16
-	freshness   = time.Second // of this node's counts in a report
+	maxMinutes  = 2 * time.Hour // of a series in minutes; others are in steps of ten
+	maxSeries   = 200           // rules of an overview that have a series
+	freshness   = time.Second   // of this node's counts in a report
 )
 
 // A span is the interval of a report.
 type span struct {
-	from  int64 // seconds since 1970, a multiple of step
+	from  time.Time // a multiple of step
 	step  time.Duration
 	steps int
 	node  string // "": all
 	key   string // "": all
 }
 
-func (s span) start() time.Time { return time.Unix(s.from, 0).UTC() }
+func (s span) end() time.Time { return s.from.Add(time.Duration(s.steps) * s.step) }
 
-func (s span) end() time.Time { return s.start().Add(time.Duration(s.steps) * s.step) }
-
-// steps are the possible steps of a series in minutes.
-var steps = []time.Duration{1, 2, 5, 10, 15}
-
-// spanOf returns the interval of a query. The step is ten seconds only for what this process has counted, of which they
-// are in memory.
+// spanOf returns the interval of a query.
 func (h *History) spanOf(q telemetry.Query, now time.Time) span {
 	from, to := q.From, q.To
 	if to.IsZero() || to.After(now) {
@@ -54,152 +45,58 @@ func (h *History) spanOf(q telemetry.Query, now time.Time) span {
 	if !from.Before(to) { // all of it is older than what is kept
 		from, to = now.Add(-time.Minute), now
 	}
-	s := span{step: interval, node: q.Node}
-	alone := h.shared == nil && h.files == nil
-	own := (h.shared == nil || q.Node == h.Name) && !from.Before(h.started)
-	if !alone && !own || now.Sub(from) > (fineSteps+1)*interval { // "15m" is older when it is read
-		s.step = steps[len(steps)-1] * time.Minute
-		for _, minutes := range slices.Backward(steps) {
-			if to.Sub(from) <= minutes*time.Minute*mostSteps && (minutes >= blockMinutes || !h.isCoarse(from)) {
-				s.step = minutes * time.Minute
-			}
-		}
+	s := span{step: minute, node: q.Node}
+	if to.Sub(from) > maxMinutes || now.Sub(from) > keptMinutes {
+		s.step = ten
 	}
-	begin := from.Truncate(s.step)
-	s.from = begin.Unix()
-	s.steps = int((to.Sub(begin) + s.step - 1) / s.step)
+	s.from = from.Truncate(s.step).UTC()
+	s.steps = int((to.Sub(s.from) + s.step - 1) / s.step)
 	return s
 }
 
-// isCoarse reports whether a time is in the minutes that were added up.
-func (h *History) isCoarse(at time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return minuteOf(at) < h.coarse
-}
-
-// A cache has the last sums, each for cacheLasts. The zero cache is empty.
-type cache struct {
-	mu   sync.Mutex
-	sums map[span]*cached
-}
-
-// A cached sum is made once.
-type cached struct {
-	at   time.Time
-	once sync.Once
-	sum  *sum
-	err  error // of the other nodes' part
-}
-
-func (c *cache) of(s span, now time.Time) *cached {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.sums, func(s span, one *cached) bool { return now.Sub(one.at) > max(cacheLasts, s.step/20) })
-	one := c.sums[s]
-	if one == nil {
-		if c.sums == nil || len(c.sums) >= cacheSize {
-			c.sums = make(map[span]*cached)
-		}
-		one = &cached{at: now}
-		c.sums[s] = one
-	}
-	return one
-}
-
-// collect adds up an interval. The sum is shared: it must not be changed. An error is of the nodes that could not be
-// read.
+// collect adds up an interval. An error is of the nodes that could not be read.
 func (h *History) collect(ctx context.Context, s span) (*sum, error) {
-	one := h.sums.of(s, h.now())
-	one.once.Do(func() {
-		// Others wait for the sum too, so the caller's context must not end it.
-		one.sum, one.err = h.add(context.WithoutCancel(ctx), s)
-	})
-	return one.sum, one.err
-}
-
-// add adds up an interval.
-func (h *History) add(ctx context.Context, s span) (to *sum, err error) {
-	to = newSum(s.start(), s.step, s.steps)
+	now := h.now()
+	to := newSum(s.from, s.step, s.steps)
 	to.key = s.key
-	from := minuteOf(to.from)
-	if s.node == "" && s.step >= blockStep {
-		if from, err = h.addBlocks(ctx, to); err != nil {
-			h.addOwn(to, from)
-			return to, err
-		}
-	}
-	if s.node == "" || s.node == h.Name {
-		h.addOwn(to, from)
-	}
-	err = h.shared.each(ctx, h.id, s.node, from, minuteOf(to.end())-1, func(text []byte) {
-		other, err := unpack(text)
+	slots := between(s.step, s.from, s.end())
+	add := func(text []byte) {
+		d, err := unpack(text)
 		if err != nil {
 			h.failures.Add(1)
 			return
 		}
-		to.add(other)
-	})
-	return to, err
-}
-
-// addOwn adds what this node has from a minute on.
-func (h *History) addOwn(to *sum, from int64) {
-	now := h.now()
-	h.mu.Lock()
-	stale := now.Sub(h.cutAt) >= freshness
-	h.mu.Unlock()
-	if stale {
-		h.cut(now)
+		to.add(d)
 	}
-	if to.step < time.Minute {
-		h.addFine(to)
-		return
-	}
-	for _, text := range h.packed(from, minuteOf(to.end())) {
-		if one, err := unpack(text); err == nil {
-			to.add(one)
+	if s.node == "" || s.node == h.Name {
+		h.mu.Lock()
+		stale := now.Sub(h.cutAt) >= freshness
+		h.mu.Unlock()
+		if stale {
+			h.cut(now)
+		}
+		var texts [][]byte
+		h.mu.Lock()
+		for _, one := range slots {
+			if c := h.currentOf(one); c != nil {
+				to.add(c.document())
+			} else if text := h.own[one]; text != nil {
+				texts = append(texts, text)
+			}
+		}
+		h.mu.Unlock()
+		for _, text := range texts {
+			add(text)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.current != nil && minuteOf(h.current.from) >= from {
-		to.add(h.current.slice())
-	}
-}
-
-// addFine adds the last intervals of this node.
-func (h *History) addFine(to *sum) {
-	h.mu.Lock()
-	list := slices.Clone(h.fine)
-	if h.latest != nil {
-		to.add(h.latest.slice())
-	}
-	h.mu.Unlock()
-	for _, text := range list {
-		if one, err := unpack(text); err == nil {
-			to.add(one)
-		}
-	}
-}
-
-// packed returns the minutes of this node in an interval, without the current one.
-func (h *History) packed(from, to int64) (list [][]byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for minute := from; minute < to; minute++ {
-		if text := h.minutes[minute]; text != nil {
-			list = append(list, text)
-		}
-	}
-	return list
+	return to, h.shared.each(ctx, h.id, s.node, slots, add)
 }
 
 // Overview implements telemetry.Reader. If Redis does not answer it has the part of this node, and says so.
 func (h *History) Overview(ctx context.Context, q telemetry.Query) (*telemetry.Overview, error) {
 	s := h.spanOf(q, h.now())
 	sum, missing := h.collect(ctx, s)
-	o := &telemetry.Overview{From: s.start(), To: s.end(), Step: s.step, Total: sum.total, Series: sum.points(),
+	o := &telemetry.Overview{From: s.from, To: s.end(), Step: s.step, Total: sum.total, Series: sum.points(),
 		Rules: h.summaries(sum)}
 	if h.Alerts != nil {
 		o.Alerts = h.Alerts()
@@ -207,7 +104,7 @@ func (h *History) Overview(ctx context.Context, q telemetry.Query) (*telemetry.O
 	if most := cmp.Or(q.Most, len(o.Rules)); len(o.Rules) > most {
 		o.Rules, o.More = o.Rules[:most], len(o.Rules)-most
 	}
-	for i := range o.Rules[:min(len(o.Rules), mostSeries)] {
+	for i := range o.Rules[:min(len(o.Rules), maxSeries)] {
 		o.Rules[i].Series = sum.seriesOf(o.Rules[i].Name, false)
 	}
 	o.Nodes = h.nodes(ctx, missing)
@@ -293,7 +190,7 @@ func (s *sum) isKeyless(rule string) bool {
 }
 
 // folds reports whether counts of a rule may be in the sum of others: those of a rule beyond the first ones, or of any
-// if a minute was too large to pack.
+// if a document was too large.
 func (s *sum) folds(rule *rules.Rule, inForce int) bool {
 	const most = telemetry.MostRules
 	return s.rules[telemetry.OtherRules] != nil && (rule.Index() >= most || inForce <= most)
@@ -326,7 +223,7 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	s := h.spanOf(q, h.now())
 	sum, _ := h.collect(ctx, s)
 	r := sum.rules[name]
-	report := &telemetry.RuleReport{From: s.start(), To: s.end(), Step: s.step, Top: []telemetry.KeyRate{}}
+	report := &telemetry.RuleReport{From: s.from, To: s.end(), Step: s.step, Top: []telemetry.KeyRate{}}
 	inForce := h.Rules().Rules()
 	i := slices.IndexFunc(inForce, func(rule *rules.Rule) bool { return rule.Name() == name })
 	switch {
@@ -353,7 +250,7 @@ func (h *History) Key(ctx context.Context, key string, q telemetry.Query) (*tele
 	s := h.spanOf(q, h.now())
 	s.key = key
 	sum, _ := h.collect(ctx, s)
-	report := &telemetry.KeyHistory{From: s.start(), To: s.end(), Step: s.step, Rules: []telemetry.KeyUnder{}}
+	report := &telemetry.KeyHistory{From: s.from, To: s.end(), Step: s.step, Rules: []telemetry.KeyUnder{}}
 	for name, r := range sum.rules {
 		report.Rules = append(report.Rules, telemetry.KeyUnder{Rule: name, Counts: r.counts,
 			Series: sum.seriesOf(name, false)})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -21,49 +21,41 @@ import (
 
 const (
 	keyPrefix    = "weir:history:"
-	keyLasts     = 25 * time.Hour // of a minute in Redis
 	writeTimeout = 2 * time.Second
 	readTimeout  = 2 * time.Second
-	mostWritten  = 60              // minutes that are written at once, after an outage
-	mostRead     = 240             // keys of one MGET
-	mostNodes    = 1000            // whose history is read
-	mostNote     = 16 << 10        // bytes of a node's description
-	cacheBytes   = 64 << 20        // of minutes of other nodes
+	maxWritten   = 60              // documents that are written at once, after an outage
+	maxRead      = 60              // hashes that are read at once
+	maxNote      = 16 << 10        // bytes of a node's description
+	cacheBytes   = 64 << 20        // of documents of other nodes
 	restAfter    = 5 * time.Second // a failed reading is not repeated for this time: reports answer meanwhile
-	listLasts    = 5 * time.Second // of the list of nodes
+	settled      = 2 * time.Minute // after its end a document changes only if its node had no Redis
+	rereadAfter  = 5 * time.Minute // for these nodes
 
-	// Registers of the store.
-	nodesRegister   = "nodes"
-	historyRegister = "history"
+	nodesRegister = "nodes" // in the store
 )
 
-// shared is the history in Redis: a key for each process and minute, all of a process in one slot of a Cluster. It has
-// a connection of its own, because answers are large. It is safe for concurrent use. nil has no nodes.
+// shared is the history in Redis: a hash for each slot, with the document of each process. It has a connection of its
+// own, because answers are large. It is safe for concurrent use. nil has no nodes.
 type shared struct {
 	url      string
 	register Register
 	now      func() time.Time
-	late     func(minute int64) // a node has shared a minute late
-
-	// Of the goroutine that writes.
-	first int64 // minute of this process
-	next  int64 // the minute that was written last, and may not be over
+	last     slot // that was written last; of the goroutine that writes
 
 	mu     sync.Mutex
 	client rueidis.Client // nil: not connected yet
 
 	reading sync.Mutex // guards what follows
-	others  map[string]*other
-	listed  time.Time
+	slots   map[slot]*others
 	failed  time.Time // the last reading that failed
 	held    atomic.Int64
 	faults  *atomic.Int64
 }
 
-// An other is the history of a process.
-type other struct {
-	first, last int64            // minutes
-	minutes     map[int64][]byte // nil: Redis does not have it
+// others are the documents of a slot by process, as they were at some time.
+type others struct {
+	at        time.Time
+	documents map[string]string
 }
 
 // connected returns the connection, and connects if there is none.
@@ -80,50 +72,53 @@ func (s *shared) connected(ctx context.Context) (rueidis.Client, error) {
 	return s.client, nil
 }
 
-func minuteKey(id string, minute int64) string {
-	return keyPrefix + "{" + id + "}:" + strconv.FormatInt(minute, 10)
-}
-
-// write writes minutes, the last of which is not over, and returns how many it has written. If Redis has lost the
-// minute that was written last, all are written again, the next time.
-func (s *shared) write(ctx context.Context, id string, list []packedMinute) (n int, err error) {
-	for some := range slices.Chunk(list, mostWritten) {
-		if err := s.writeSome(ctx, id, some); err != nil {
-			return n, err
+// write writes documents, and removes those from the map that are written. lost: Redis does not have what was written
+// last any more.
+func (s *shared) write(ctx context.Context, id string, texts map[slot][]byte) (n int, lost bool, err error) {
+	list := slices.SortedFunc(maps.Keys(texts), func(a, b slot) int { return a.start().Compare(b.start()) })
+	for some := range slices.Chunk(list, maxWritten) {
+		new, err := s.writeSome(ctx, id, some, texts)
+		if err != nil {
+			return n, lost, err
+		}
+		for i, one := range some {
+			lost = lost || one == s.last && new[i]
+			delete(texts, one)
+			if one.step == minute {
+				s.last = one
+			}
 		}
 		n += len(some)
 	}
-	return n, nil
+	return n, lost, nil
 }
 
-func (s *shared) writeSome(ctx context.Context, id string, list []packedMinute) error {
+// writeSome returns which of the documents were not there.
+func (s *shared) writeSome(ctx context.Context, id string, some []slot, texts map[slot][]byte) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	client, err := s.connected(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var commands rueidis.Commands
-	for _, one := range list {
-		commands = append(commands, client.B().Set().Key(minuteKey(id, one.minute)).
-			Value(rueidis.BinaryString(one.text)).Get().Ex(keyLasts).Build())
+	for _, one := range some {
+		key := keyPrefix + one.String()
+		commands = append(commands,
+			client.B().Hset().Key(key).FieldValue().FieldValue(id, rueidis.BinaryString(texts[one])).Build(),
+			client.B().Expire().Key(key).Seconds(int64((one.keeps()+time.Hour)/time.Second)).Build())
 	}
+	new := make([]bool, len(some))
 	for i, result := range client.DoMulti(ctx, commands...) {
-		err := result.Error()
-		if err != nil && !rueidis.IsRedisNil(err) {
-			return err
+		count, err := result.AsInt64()
+		if err != nil {
+			return nil, err
 		}
-		if s.first == 0 {
-			s.first = list[i].minute
+		if i%2 == 0 {
+			new[i/2] = count > 0
 		}
-		if err != nil && list[i].minute == s.next { // it was there
-			s.next = 0
-			return s.register.Register(ctx, historyRegister, id, "", 0)
-		}
-		s.next = list[i].minute // it is written again when it is over
 	}
-	note := fmt.Sprint(s.first, " ", s.next)
-	return s.register.Register(ctx, historyRegister, id, note, keyLasts)
+	return new, nil
 }
 
 // Seed returns a secret number that is the same on all nodes of a Redis. The first node makes it.
@@ -168,7 +163,7 @@ func (s *shared) clockOffset(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	reply, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
 	if err != nil || len(reply) != 2 {
-		return 0, errors.Join(err, errPacked)
+		return 0, errors.Join(err, errDocument)
 	}
 	there := time.Unix(reply[0], reply[1]*1000)
 	return began.Add(time.Since(began) / 2).Sub(there), nil
@@ -190,7 +185,7 @@ func (s *shared) nodes(ctx context.Context) (map[string]telemetry.Node, error) {
 	list := make(map[string]telemetry.Node, len(notes))
 	for id, note := range notes {
 		var n telemetry.Node
-		if len(note) > mostNote || json.Unmarshal([]byte(note), &n) != nil || n.Name != nameOf(id) {
+		if len(note) > maxNote || json.Unmarshal([]byte(note), &n) != nil || n.Name != nameOf(id) {
 			s.faults.Add(1)
 			continue
 		}
@@ -207,156 +202,101 @@ func nameOf(id string) string {
 	return id
 }
 
-// each calls it with the packed minutes of other processes from a minute to another. After an error it has been called
-// with those that were read before.
-func (s *shared) each(ctx context.Context, id, node string, from, to int64, it func([]byte)) error {
+// each calls it with the documents of other processes in some slots. After an error it has been called with those that
+// were read before.
+func (s *shared) each(ctx context.Context, id, node string, slots []slot, it func([]byte)) error {
 	if s == nil {
 		return nil
 	}
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	err := s.refresh(ctx, id, node, from, to)
-	for other, o := range s.others {
-		if node != "" && nameOf(other) != node {
+	err := s.refresh(ctx, id, slots)
+	for _, one := range slots {
+		there := s.slots[one]
+		if there == nil {
 			continue
 		}
-		for minute := max(from, o.first); minute <= min(to, o.last); minute++ {
-			if text := o.minutes[minute]; text != nil {
-				it(text)
+		for process, text := range there.documents {
+			if node == "" || nameOf(process) == node {
+				it([]byte(text))
 			}
 		}
 	}
 	return err
 }
 
-// refresh reads what is missing.
-func (s *shared) refresh(ctx context.Context, id, node string, from, to int64) (err error) {
-	if s.now().Sub(s.failed) < restAfter {
+// refresh reads the slots that are not in memory, or may have changed.
+func (s *shared) refresh(ctx context.Context, id string, slots []slot) (err error) {
+	now := s.now()
+	if now.Sub(s.failed) < restAfter {
 		return errors.New("the history of other nodes was not read: Redis failed a moment ago")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if s.now().Sub(s.listed) > listLasts {
-		err = s.list(ctx, id)
-	}
-	for other, o := range s.others {
-		if err == nil && (node == "" || nameOf(other) == node) {
-			err = s.read(ctx, other, o, from, to)
+	s.forget(now)
+	missing := slices.DeleteFunc(slices.Clone(slots), func(one slot) bool {
+		there := s.slots[one]
+		return there != nil && there.at.Sub(one.end()) > settled && now.Sub(there.at) < rereadAfter
+	})
+	for some := range slices.Chunk(missing, maxRead) {
+		if err == nil {
+			err = s.readSome(ctx, id, some, now)
 		}
 	}
 	if err != nil && context.Cause(ctx) != context.Canceled {
-		s.failed = s.now()
+		s.failed = now
 		s.faults.Add(1)
 	}
 	return err
 }
 
-// list reads which processes have a history, and of which minutes.
-func (s *shared) list(ctx context.Context, id string) error {
-	notes, err := s.register.Registered(ctx, historyRegister)
-	if err != nil {
-		return err
-	}
-	now := s.now()
-	s.listed = now
-	for gone, o := range s.others {
-		if _, there := notes[gone]; !there {
-			s.forget(o, 0, o.last+1)
-			delete(s.others, gone)
-		}
-	}
-	for name, note := range notes {
-		var first, last int64
-		_, err := fmt.Sscanf(note, "%d %d", &first, &last)
-		if err != nil || name == id || first < 0 || last > minuteOf(now)+mostAhead {
-			continue // it is not one of ours, or its clock is wrong
-		}
-		o := s.others[name]
-		if o == nil && len(s.others) < mostNodes {
-			o = &other{minutes: make(map[int64][]byte)}
-			s.others[name] = o
-		}
-		if o != nil {
-			s.update(o, max(first, minuteOf(now.Add(-kept))), last, minuteOf(now))
-		}
-	}
-	return nil
-}
-
-// mostAhead is how far the clock of another node may be ahead, in minutes.
-const mostAhead = 10
-
-// update takes the minutes that a process says it has. Its last minute may be written again until it has a later one.
-func (s *shared) update(o *other, first, last, now int64) {
-	if known := max(first, o.last); known < min(last, now-settled) {
-		s.late(known)
-	}
-	s.forget(o, o.first, first)
-	if last != o.last || last >= now-mostAhead {
-		s.forget(o, o.last, o.last+1)
-	}
-	o.first, o.last = first, last
-}
-
-// forget drops minutes from memory.
-func (s *shared) forget(o *other, from, to int64) {
-	for minute, text := range o.minutes {
-		if minute >= from && minute < to {
-			s.held.Add(-int64(len(text)))
-			delete(o.minutes, minute)
+// forget drops what is too old, and everything if it is too much.
+func (s *shared) forget(now time.Time) {
+	for one := range s.slots {
+		if now.Sub(one.end()) > one.keeps() || s.held.Load() > cacheBytes {
+			s.replace(one, nil)
 		}
 	}
 }
 
-// read reads the minutes of a process that are not in memory.
-func (s *shared) read(ctx context.Context, id string, o *other, from, to int64) error {
-	if s.held.Load() > cacheBytes {
-		for _, one := range s.others {
-			s.forget(one, 0, one.last+1)
+// replace replaces the documents of a slot; nil: they are forgotten.
+func (s *shared) replace(one slot, by *others) {
+	size := func(o *others) (n int64) {
+		if o == nil {
+			return 0
 		}
-	}
-	var missing []int64
-	for minute := max(from, o.first); minute <= min(to, o.last); minute++ {
-		if _, there := o.minutes[minute]; !there {
-			missing = append(missing, minute)
+		for _, text := range o.documents {
+			n += int64(len(text))
 		}
+		return n
 	}
-	for some := range slices.Chunk(missing, mostRead) {
-		if err := s.readSome(ctx, id, o, some); err != nil {
-			return err
-		}
+	s.held.Add(size(by) - size(s.slots[one]))
+	if s.slots[one] = by; by == nil {
+		delete(s.slots, one)
 	}
-	return nil
 }
 
-func (s *shared) readSome(ctx context.Context, id string, o *other, minutes []int64) error {
+func (s *shared) readSome(ctx context.Context, id string, slots []slot, now time.Time) error {
 	client, err := s.connected(ctx)
 	if err != nil {
 		return err
 	}
-	keys := make([]string, len(minutes))
-	for i, minute := range minutes {
-		keys[i] = minuteKey(id, minute)
+	var commands rueidis.Commands
+	for _, one := range slots {
+		commands = append(commands, client.B().Hgetall().Key(keyPrefix+one.String()).Build())
 	}
-	list, err := client.Do(ctx, client.B().Mget().Key(keys...).Build()).ToArray()
-	if err != nil {
-		return err
-	}
-	if len(list) != len(keys) {
-		return errPacked
-	}
-	for i := range list {
-		text, err := list[i].AsBytes()
-		if err != nil || len(text) > mostPacked {
-			text = nil // it has expired, or is not one of ours
+	for i, result := range client.DoMulti(ctx, commands...) {
+		documents, err := result.AsStrMap()
+		if err != nil {
+			return err
 		}
-		o.minutes[minutes[i]] = text
-		s.held.Add(int64(len(text)))
+		delete(documents, id)
+		s.replace(slots[i], &others{now, documents})
 	}
 	return nil
 }
 
-// bytes is the memory of the minutes of other processes.
+// bytes is the memory of the documents of other processes.
 func (s *shared) bytes() int64 {
 	if s == nil {
 		return 0

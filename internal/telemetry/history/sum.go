@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
-// A sum adds up slices: of the intervals of a minute, or of a report over minutes and nodes. It is for one goroutine.
+// A sum adds up documents: of the intervals of a minute, or of a report over minutes and nodes. It is for one goroutine.
 type sum struct {
 	from  time.Time
 	step  time.Duration
@@ -28,6 +28,12 @@ type sum struct {
 type moment struct {
 	counts telemetry.Counts
 	took   tally.Buckets
+}
+
+// parts are the numbers of counts.
+func parts(c *telemetry.Counts) [8]*uint64 {
+	return [...]*uint64{&c.Passed, &c.Refused, &c.Denied, &c.Failed, &c.ShadowPassed, &c.ShadowRefused, &c.Degraded,
+		&c.Bans}
 }
 
 // A ruleSum is the part of one rule.
@@ -68,8 +74,8 @@ func newSum(from time.Time, step time.Duration, steps int) *sum {
 	return &sum{from: from, step: step, steps: steps, series: make([]moment, steps), rules: make(map[string]*ruleSum)}
 }
 
-// add adds a slice. One outside of the series is left out.
-func (s *sum) add(r *slice) {
+// add adds a document. One outside of the series is left out.
+func (s *sum) add(r *document) {
 	at := 0
 	if s.steps > 0 {
 		if at = int(r.At.Sub(s.from) / s.step); r.At.Before(s.from) || at >= s.steps {
@@ -91,7 +97,7 @@ func (s *sum) add(r *slice) {
 }
 
 // addKey adds the part of a key.
-func (s *sum) addKey(r *slice, at int) {
+func (s *sum) addKey(r *document, at int) {
 	f := telemetry.Filter{Key: s.key}
 	for i := range r.Rules {
 		for _, k := range r.Rules[i].Top {
@@ -151,12 +157,13 @@ func (r *ruleSum) top(most int) []telemetry.KeyRate {
 	return list[:min(len(list), most)]
 }
 
-// keysPerRule is the maximum number of keys of a rule in a packed minute: half by refused, half by passed requests.
+// keysPerRule is the maximum number of keys of a rule in a document: half by refused, half by passed requests.
 const keysPerRule = 20
 
-// slice returns the sum as one slice.
-func (s *sum) slice() *slice {
-	out := &slice{Record: telemetry.Record{At: s.from, Step: s.step, Total: s.total, Took: s.took}, Marks: s.marks}
+// document returns the sum as one document.
+func (s *sum) document() *document {
+	out := &document{Record: telemetry.Record{At: s.from, Step: s.step, Total: s.total, Took: s.took},
+		Marks: slices.Clone(s.marks)}
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
 		r := s.rules[name]
 		out.Rules = append(out.Rules, telemetry.RuleRecord{Name: name, Counts: r.counts, Compared: r.compared,
@@ -165,7 +172,7 @@ func (s *sum) slice() *slice {
 	return out
 }
 
-// leading returns the keys of a packed minute.
+// leading returns the keys of a document.
 func (r *ruleSum) leading() []telemetry.KeyRate {
 	list := r.top(len(r.keys))
 	if len(list) <= keysPerRule {

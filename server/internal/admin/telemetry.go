@@ -46,9 +46,11 @@ func render(answer any, err error) (any, error) {
 	return &rendered{text, web.Gzip(text)}, err
 }
 
-// Bounds of the reports that are remembered: many consoles ask for the same.
+// Bounds of the reports that are remembered: many consoles ask for the same. One that was slow to make lasts longer, so
+// that consoles take at most a tenth of a core.
 const (
 	reportLasts = 2 * time.Second
+	slowLasts   = 10 // times as long as it took
 	mostReports = 32
 )
 
@@ -60,7 +62,7 @@ type reports struct {
 
 // A report is made once.
 type report struct {
-	at     time.Time
+	until  time.Time
 	once   sync.Once
 	answer any
 	err    error
@@ -72,15 +74,21 @@ func (r *reports) of(ctx context.Context, c *call, answer func(context.Context) 
 	key, now := c.request.URL.Path+"?"+c.request.URL.RawQuery, time.Now()
 	r.mu.Lock()
 	one := r.list[key]
-	if one == nil || now.Sub(one.at) > reportLasts {
+	if one == nil || now.After(one.until) {
 		if r.list == nil || len(r.list) >= mostReports {
 			r.list = make(map[string]*report)
 		}
-		one = &report{at: now}
+		one = &report{until: now.Add(reportLasts)}
 		r.list[key] = one
 	}
 	r.mu.Unlock()
-	one.once.Do(func() { one.answer, one.err = answer(context.WithoutCancel(ctx)) })
+	one.once.Do(func() {
+		one.answer, one.err = answer(context.WithoutCancel(ctx))
+		took := time.Since(now)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		one.until = now.Add(max(reportLasts, slowLasts*took))
+	})
 	return one.answer, one.err
 }
 
