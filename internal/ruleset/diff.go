@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -232,12 +231,10 @@ func fileFields(old, new *rules.File) []string {
 	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
 }
 
-// changed returns the fields in which two rules differ. A rule that was not read again shares its
-// memory with the old one, which the comparison of bytes finds at once: 100,000 rules take 50 ms,
-// and 170 ms if they were read again.
+// changed returns the fields in which two rules differ. One comparison of the whole finds that most do not: 100,000
+// rules take some 0.3 s, or 0.6 s if they were read again, after they were put in force.
 func changed(old, new *rules.Spec) []string {
-	const size = unsafe.Sizeof(*old)
-	if *(*[size]byte)(unsafe.Pointer(old)) == *(*[size]byte)(unsafe.Pointer(new)) {
+	if reflect.DeepEqual(old, new) {
 		return nil
 	}
 	return differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem())
@@ -248,41 +245,11 @@ func changed(old, new *rules.Spec) []string {
 func differing(a, b reflect.Value) (fields []string) {
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
-		if alike(x, y) || none(x) && none(y) || !x.CanInterface() || reflect.DeepEqual(x.Interface(), y.Interface()) {
-			continue
+		if x.CanInterface() && !(none(x) && none(y)) && !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			fields = append(fields, FieldName(a.Type().Field(i).Name))
 		}
-		fields = append(fields, FieldName(a.Type().Field(i).Name))
 	}
 	return fields
-}
-
-// alike finds most equal values without DeepEqual, which allocates for each field: with that
-// 100,000 rules that were read again take 380 ms.
-func alike(x, y reflect.Value) bool {
-	switch x.Kind() {
-	case reflect.String:
-		return x.String() == y.String()
-	case reflect.Struct:
-		for i := range x.NumField() {
-			if !alike(x.Field(i), y.Field(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Slice:
-		if x.Len() != y.Len() || x.IsNil() != y.IsNil() {
-			return false
-		}
-		for i := range x.Len() {
-			if !alike(x.Index(i), y.Index(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Map, reflect.Pointer:
-		return x.UnsafePointer() == y.UnsafePointer()
-	}
-	return x.Comparable() && x.Equal(y)
 }
 
 // nameless returns the content of a rule without its name.

@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,27 +145,6 @@ func TestDiffOfMany(t *testing.T) {
 		} {
 			if got := lines(Diff(file(old...), file(test.list...))); got != test.want {
 				t.Errorf("%s: got %s, want %s", test.what, got, test.want)
-			}
-		}
-	}
-}
-
-// TestAlikeIsDeepEqual: what is seen quickly is so.
-func TestAlikeIsDeepEqual(t *testing.T) {
-	one, two := 1, 2
-	values := []rules.Spec{{}, {Name: "a"}, {Limit: []string{}}, {Limit: []string{"a"}}, {Limit: []string{"b"}}, {Limit: []string{"a", "b"}},
-		{Match: rules.Match{Header: map[string][]string{"X": nil}}}, {Match: rules.Match{Header: map[string][]string{"X": {"a"}}}},
-		{Match: rules.Match{Path: "/"}}, {Cost: rules.Cost{Units: 1}}, {Cost: rules.Cost{Units: 2}}, {EnforcePercent: &one}, {EnforcePercent: &two},
-		{LocalCeiling: 1.5}, {Overrides: []rules.Override{{Key: []string{"a"}}}}, {Overrides: []rules.Override{{Key: []string{"b"}}}}}
-	for i := range values {
-		for j := range values {
-			a, b := values[i], values[j]
-			quick := alike(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
-			if quick && !reflect.DeepEqual(a, b) || !quick && i == j {
-				t.Errorf("%+v and %+v: %v", a, b, quick)
-			}
-			if same := len(changed(&a, &b)) == 0; same != (len(differing(reflect.ValueOf(a), reflect.ValueOf(b))) == 0) {
-				t.Errorf("%+v and %+v: %v", a, b, same)
 			}
 		}
 	}
