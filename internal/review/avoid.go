@@ -13,14 +13,18 @@ import (
 // A reviewer looks for rules that a client can avoid.
 type reviewer struct {
 	*Report
-	file *rules.File
-	set  *rules.Set
+	file   *rules.File
+	set    *rules.Set
+	others []*rules.Rule // that always count, by keys that a client does not choose
 }
 
-// avoidable notes rules that a client can avoid where no other rule counts what it then sends. The other rule is looked
-// for among those that match one example, so the work grows with the rules and not with their pairs.
+// maxCompared is the number of rules that are compared with each other, which is work for each pair.
+const maxCompared = 1000
+
+// avoidable notes rules that a client can avoid where surely no other rule counts what it then sends.
 func (r *Report) avoidable(file *rules.File, set *rules.Set) {
-	v := reviewer{r, file, set}
+	v := reviewer{Report: r, file: file, set: set}
+	v.findOthers()
 	for _, rule := range set.Rules() {
 		if !rule.Enabled() || rule.Mode() == rules.Shadow || rule.EnforcePercent() == 0 {
 			continue
@@ -28,13 +32,14 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 		s := &file.Rules[rule.Index()]
 		v.named(rule, s)
 		v.bans(rule, s)
-		x := ExampleOf(v.file, set, rule)
-		if x == nil {
-			r.Unexamined = append(r.Unexamined, rule.Name())
-			continue
+		if len(set.Rules()) <= maxCompared {
+			v.key(rule, s)
+			v.conditions(rule, s)
 		}
-		v.key(rule, s, x)
-		v.conditions(rule, s)
+	}
+	if len(set.Rules()) > maxCompared {
+		r.note("", fmt.Sprintf("there are over %d rules: keys and conditions that a client chooses are not reviewed",
+			maxCompared))
 	}
 	v.spellings()
 	v.proxies()
@@ -51,7 +56,7 @@ func (v *reviewer) note(rule *rules.Rule, format string, args ...any) {
 }
 
 // key notes a key of which a client may have any number, or that it may leave out.
-func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
+func (v *reviewer) key(rule *rules.Rule, s *rules.Spec) {
 	var chosen, optional []string
 	wide, budgets := 0, ""
 	for _, component := range rule.Components() {
@@ -70,7 +75,7 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec, x *Example) {
 		}
 	}
 	skips := rule.OnMissing() == rules.Skip && len(optional) > 0
-	if len(chosen) == 0 && wide == 0 && !skips && budgets == "" || v.behind(rule, &s.Match, x) {
+	if len(chosen) == 0 && wide == 0 && !skips && budgets == "" || v.behind(rule, &s.Match) {
 		return
 	}
 	switch {
@@ -163,7 +168,7 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 		}
 	}
 	m.Header, m.Regex.Header, m.Query = nil, nil, nil
-	if len(names) > 0 && v.alone(rule, &m) {
+	if len(names) > 0 && !v.behind(rule, &m) {
 		v.note(rule, "a client that leaves out or changes %s is not counted by this rule, and no rule without that "+
 			"condition counts all of its requests: add one", strings.Join(names, ", "))
 	}
@@ -174,74 +179,42 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 			m.Not = append(m.Not, one)
 		}
 	}
-	if len(m.Not) < len(s.Match.Not) && v.alone(rule, &m) {
+	if len(m.Not) < len(s.Match.Not) && !v.behind(rule, &m) {
 		v.note(rule, "a client that sends the headers or parameters below not is not counted by this rule, and no "+
 			"rule without that condition counts all of its requests: add one")
 	}
-	m = s.Match
-	overridable := func(method string) bool { return slices.Contains([]string{"PUT", "PATCH", "DELETE"}, method) }
-	if len(m.Method) > 0 && !slices.ContainsFunc(m.Method, func(one string) bool { return !overridable(one) }) {
-		m.Method = nil
-		if v.alone(rule, &m) {
-			v.note(rule, "a POST with X-HTTP-Method-Override: %s is not counted: if your service honours that "+
-				"header, leave method out", s.Match.Method[0])
+}
+
+// findOthers finds the rules that may count what a client sends to avoid another one.
+func (v *reviewer) findOthers() {
+	for _, rule := range v.set.Rules() {
+		m := &v.file.Rules[rule.Index()].Match
+		if rule.Enabled() && rule.Mode() == rules.Enforce && rule.EnforcePercent() == 100 && !rule.Scheduled() &&
+			!rule.HasCountIf() && !slices.ContainsFunc(rule.Components(), func(c string) bool {
+			return keysOfComponent(c, m).Class == client || wideV6(c) || manyEndpoints(c, m) ||
+				rule.OnMissing() == rules.Skip && !strings.HasPrefix(c, "client.ip")
+		}) {
+			v.others = append(v.others, rule)
 		}
 	}
 }
 
-// alone reports whether surely no other rule counts all requests of a match that is wider than the rule's.
-func (v *reviewer) alone(rule *rules.Rule, m *rules.Match) bool {
-	set, err := rules.Compile(&rules.File{PathForm: v.file.PathForm,
-		Rules: []rules.Spec{{Name: "wider", Match: *m, Limit: []string{"1/1s"}}}})
-	if err != nil {
-		return false
-	}
-	x := search(m, nil, func(x *Example) bool { return len(set.Match(&x.Request, nil)) > 0 })
-	return x != nil && !v.behind(rule, m, x)
-}
-
-// behind reports whether another rule surely or perhaps counts all requests of the match, by a key that the client does
-// not choose. The example meets the match, so such a rule matches it. A rule of the same group takes the place of this
-// one.
-func (v *reviewer) behind(rule *rules.Rule, m *rules.Match, x *Example) bool {
-	return slices.ContainsFunc(v.set.Match(&x.Request, nil), func(other *rules.Rule) bool {
-		s := &v.file.Rules[other.Index()]
-		return other != rule && other.Mode() == rules.Enforce && other.EnforcePercent() == 100 &&
-			!other.Scheduled() && !other.HasCountIf() && (other.Group() == "" || other.Group() == rule.Group()) &&
-			!slices.ContainsFunc(other.Components(), func(c string) bool {
-				return keysOfComponent(c, &s.Match).Class == client || wideV6(c) || manyEndpoints(c, &s.Match) ||
-					other.OnMissing() == rules.Skip && !strings.HasPrefix(c, "client.ip")
-			}) && v.mayCover(&s.Match, m)
+// behind reports whether another rule surely or perhaps counts all requests of the match. A rule of the same group takes
+// the place of this one.
+func (v *reviewer) behind(rule *rules.Rule, m *rules.Match) bool {
+	return slices.ContainsFunc(v.others, func(other *rules.Rule) bool {
+		return other != rule && (other.Group() == "" || other.Group() == rule.Group()) &&
+			v.mayCover(&v.file.Rules[other.Index()].Match, m)
 	})
 }
 
-// mayCover reports whether a match that the example of another one meets may cover that. It is exact for matches
-// without expressions, and with any and not in the other one alone. An alternative of any that states what its match
-// states too may be met by no request, so it is not compared.
+// mayCover reports whether a match may cover another one. Conditions that are not compared, such as expressions and
+// alternatives, may.
 func (v *reviewer) mayCover(wide, m *rules.Match) bool {
-	if len(wide.Any)+len(wide.Not) > 0 || expressive(wide) || strings.Contains(wide.Path+m.Path, "%") {
+	if len(m.Any)+len(m.DescriptorKeys) > 0 || expressive(m) || strings.Contains(wide.Path+m.Path, "%") {
 		return true
 	}
-	formed := v.formed(*wide)
-	for i, one := range m.Alternatives() {
-		if expressive(&one) || len(one.DescriptorKeys) > 0 || len(m.Any) > 0 && stateAlike(m, &m.Any[i]) {
-			continue
-		}
-		if !formed.Covers(v.formed(one)) {
-			return false
-		}
-	}
-	return true
-}
-
-// stateAlike reports whether both matches have a condition on the same part of a request.
-func stateAlike(a, b *rules.Match) bool {
-	both := func(x, y int) bool { return x > 0 && y > 0 }
-	return both(len(a.Method), len(b.Method)) || both(len(a.Host), len(b.Host)) || both(len(a.Path), len(b.Path)) ||
-		both(len(a.Client), len(b.Client)) || both(len(a.Country), len(b.Country)) || both(len(a.ASN), len(b.ASN)) ||
-		both(len(a.Service), len(b.Service)) || both(len(a.User), len(b.User)) || both(len(a.Route), len(b.Route)) ||
-		both(len(a.Header), len(b.Header)) || both(len(a.Query), len(b.Query)) ||
-		both(len(a.Descriptor), len(b.Descriptor))
+	return v.formed(*wide).Covers(v.formed(*m))
 }
 
 // expressive reports whether a match has regular expressions, whose texts are not compared.
@@ -249,10 +222,10 @@ func expressive(m *rules.Match) bool {
 	return len(m.Regex.Path)+len(m.Regex.Header)+len(m.Regex.Descriptor) > 0
 }
 
-// formed is a match with its path in the form of the file. It has no any and not: those of the narrower match only
-// exclude requests.
+// formed is a match with its path in the form of the file, and the conditions that are compared.
 func (v *reviewer) formed(m rules.Match) *rules.Match {
-	m.Any, m.Not = nil, nil
+	m.Any, m.Not, m.DescriptorKeys = nil, nil, nil
+	m.Regex.Path, m.Regex.Header, m.Regex.Descriptor = nil, nil, nil
 	if v.set.PathForm().IgnoreCase {
 		m.Path = strings.ToLower(m.Path)
 	}
@@ -289,34 +262,17 @@ func (v *reviewer) spellings() {
 	if v.set.PathForm().IgnoreCase || slices.Contains(v.file.PathForm, "strict") {
 		return
 	}
-	var first *rules.Rule
-	sent, more := "", -1
 	for _, rule := range v.set.Rules() {
-		s := &v.file.Rules[rule.Index()]
-		if !rule.Enabled() || rule.Mode() == rules.Shadow || s.Match.Path == "" && len(s.Match.Regex.Path) == 0 {
+		path := v.file.Rules[rule.Index()].Match.Path
+		plain, _, _ := strings.Cut(path, "{")
+		sent := strings.ToUpper(plain)
+		if !rule.Enabled() || rule.Mode() == rules.Shadow || sent == plain {
 			continue
 		}
-		x := ExampleOf(v.file, v.set, rule)
-		if x == nil {
-			continue
-		}
-		x.Path = strings.ToUpper(x.Path)
-		if slices.Contains(v.set.Match(&x.Request, nil), rule) {
-			continue
-		}
-		if more++; first == nil {
-			first, sent = rule, x.Path
-		}
-	}
-	if first == nil {
+		v.note(rule, "%s is not counted by this rule: if your service takes it for the path in lower case, as Express "+
+			"and IIS do, write path_form: ignore-case in the file; if not, path_form: strict", sent)
 		return
 	}
-	likewise := ""
-	if more > 0 {
-		likewise = fmt.Sprintf(" (likewise for %d more)", more)
-	}
-	v.note(first, "%s is not counted by this rule%s: if your service takes it for the path in lower case, as Express "+
-		"and IIS do, write path_form: ignore-case in the file; if not, path_form: strict", sent, likewise)
 }
 
 // widestProxies are the shortest prefixes of trusted networks without a note.

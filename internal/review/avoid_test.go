@@ -123,13 +123,6 @@ func TestAvoidableRules(t *testing.T) {
 			note: "sends the headers or parameters below not", honest: sent{},
 			avoiding: func(int) sent { return sent{attributes: with("header X-Internal", "1")} },
 		},
-		"an overridden method": {
-			rules: "{name: a, key: client.ip, match: {method: DELETE, path: /x}, limit: 3/1h}", mended: "{name: a, key: client.ip, match: {path: /x}, limit: 3/1h}",
-			note: "a POST with X-HTTP-Method-Override: DELETE is not counted", honest: sent{method: "DELETE", path: "/x"},
-			avoiding: func(int) sent {
-				return sent{method: "POST", path: "/x", attributes: with("header X-HTTP-Method-Override", "DELETE")}
-			},
-		},
 		"a key that only a shadow rule is behind": {
 			rules:  "{name: a, key: header.X-Key, limit: 3/1h}, {name: ip, key: client.ip, mode: shadow, limit: 3/1h}",
 			mended: "{name: a, key: header.X-Key, limit: 3/1h}" + perIP,
@@ -278,23 +271,12 @@ func TestSpellingsOfAPath(t *testing.T) {
 			t.Errorf("with %s: %s", form, got)
 		}
 	}
-	for form, want := range map[string]string{"": "rule a: /LOGIN is not counted by this rule (likewise for 1 more)", "path_form: strict\n": ""} {
-		r := reviewed(t, form+"rules: ["+rule+", {name: b, match: {regex: {path: '/api/v[0-9]+'}}, limit: 1/1s}, {name: c, match: {path: /1}, limit: 1/1s}]")
-		if got := notes(r); !strings.Contains(got, want) || want == "" && got != "" {
-			t.Errorf("%q: %s", form, got)
-		}
-	}
 }
 
 func TestOtherNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		"trusted_proxies: [10.0.0.0/8, 128.0.0.0/1]\nrules: []":                                                                             "trusted_proxies has 128.0.0.0/1",
 		"trusted_proxies: [10.0.0.0/8, 'fc00::/7', 203.0.113.0/24]\nrules: []":                                                              "",
-		"store: memory\nrules: [{name: a, key: client.ip, limit: 1/1s}]":                                                                    "store: memory keeps 1,000,000 keys (--max-keys)",
-		"store: memory\nrules: [{name: a, key: endpoint, limit: 1/1s}]":                                                                     "values or paths that are 404 can fill it",
-		"store: memory\nrules: [{name: a, limit: 1/1s}]":                                                                                    "",
-		"rules: [{name: a, key: client.ip, limit: sliding_log 10000/1h}]":                                                                   "a key at its limit takes 262310 bytes in memory",
-		"rules: [{name: a, key: client.ip, limit: sliding_counter 10000/1h slices 60}]":                                                     "",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {route: q}, limit: 1/1s}]":   "match.route is q, which is no route of the file",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {service: z}, limit: 1/1s}]": "match.service is z, which is no service of the file",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {route: r}, limit: 1/1s}]":   "",
@@ -310,45 +292,5 @@ func TestOtherNotes(t *testing.T) {
 		if got := notes(reviewed(t, "path_form: strict\n"+text)); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
-	}
-}
-
-// TestExamplesOfRules: the example of each rule is a request that the rule matches, also with all conditions at once.
-func TestExamplesOfRules(t *testing.T) {
-	file, set := compiled(t, `
-path_form: strict
-rules:
-- {name: all, limit: 1/1s}
-- {name: every, limit: 1/1s, key: [header.X-Key, query.q, cookie.c, descriptor.d, host, method, path.id, constant.x], match: {method: [PUT, GET],
-    host: ["*.example.com"], path: "/a/{id}/*/b%3A/**", client: 2001:db8::/32, service: s, user: "*", route: r,
-    header: {x-plan: [free, paid]}, query: {format: "*"}, descriptor: {region: eu}}}
-- {name: expressions, limit: 1/1s, match: {path: /api/**, regex: {path: "/api/v[0-9]+/(orders|carts)(/.*)?", header: {User-Agent: "(?i)[^x]{3}curl.+"}}}}
-- {name: any, limit: 1/1s, match: {any: [{path: /x, method: POST}, {path: /y}], not: [{path: /x}]}}
-- {name: not, limit: 1/1s, match: {not: [{method: [GET, POST]}]}}
-- {name: located, limit: 1/1s, key: [client.country, client.asn], match: {country: "*", asn: ["64500"]}}
-- {name: keys, limit: 1/1s, match: {descriptor_keys: [a, b]}}
-- {name: narrow, group: g, match: {path: /g/1}, limit: 1/1s}
-- {name: wide, group: g, match: {path: "/g/**"}, limit: 1/1s}
-- {name: none, match: {path: /z, not: [{path: /z}]}, limit: 1/1s}
-`)
-	for _, rule := range set.Rules() {
-		x := review.ExampleOf(file, set, rule)
-		if (x == nil) != (rule.Name() == "none") {
-			t.Errorf("%s: %+v", rule.Name(), x)
-			continue
-		}
-		if x == nil {
-			continue
-		}
-		found := false
-		for _, one := range set.Match(&x.Request, nil) {
-			found = found || one == rule
-		}
-		if _, ok := rule.AppendKey(nil, &x.Request); !found || !ok {
-			t.Errorf("%s: %+v", rule.Name(), x)
-		}
-	}
-	if got := review.Of(file, set).Unexamined; fmt.Sprint(got) != "[none]" {
-		t.Errorf("not examined: %v", got)
 	}
 }

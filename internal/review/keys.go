@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -159,110 +158,6 @@ func addressesOf(options string, clients []string) Keys {
 		return Keys{Class: addresses, Words: fmt.Sprintf("2^%.0f addresses", math.Ceil(math.Log2(total)))}
 	}
 	return Keys{bounded, int64(total), strconv.Itoa(int(total)) + " addresses"}
-}
-
-// Bytes are the approximate memory of a key that is used to its limit, without its ban.
-type Bytes struct {
-	Memory int64 `json:"memory"` // as --max-bytes counts it
-	Redis  int64 `json:"redis"`  // with a name of 40 bytes
-}
-
-func bytesOf(rule *rules.Rule) (all Bytes) {
-	for _, limit := range rule.Limits() {
-		of := bytesOfLimit(limit)
-		all.Memory += of.Memory
-		all.Redis += of.Redis
-	}
-	return all
-}
-
-// Sizes that TestBytesOfAKey measures.
-const (
-	entry    = 62  // of a key in memory
-	line     = 64  // beside it, of a key whose log or counter is small
-	log      = 104 // or larger, without its charges
-	counter  = 96  // or larger, without its counts
-	leases   = 72  // or of leases, without them
-	redisKey = 150 // with its name and its expiry
-)
-
-// bytesOfLimit is the memory of a key that is used to its limit.
-func bytesOfLimit(limit *weir.Limit) Bytes {
-	switch n, slices := limit.Capacity(), limit.Slices(); {
-	case limit.Itemized():
-		return Bytes{entry + logBytes(n), redisKey + 100 + 21*n/2}
-	case slices > 0:
-		return Bytes{entry + counterBytes(slices+1, n), redisKey + 40 + 4*(slices+1)}
-	case limit.Leases():
-		inRedis := int64(50)
-		if n > 128 { // a sorted set is compact up to there
-			inRedis = 135
-		}
-		return Bytes{entry + leases + 128*n, redisKey + 60 + inRedis*n}
-	case limit.Refills() && !limit.Step():
-		return Bytes{entry, redisKey}
-	}
-	return Bytes{entry, redisKey + 30}
-}
-
-// logBytes is the memory of a log of charges of one unit.
-func logBytes(charges int64) int64 {
-	if charges <= 2 {
-		return line
-	}
-	ring := int64(4) // grows by doubling
-	for ring < charges {
-		ring *= 2
-	}
-	return log + 16*ring
-}
-
-// counterBytes is the memory of a counter.
-func counterBytes(counts, limit int64) int64 {
-	if counts <= 12 && limit <= math.MaxUint16 {
-		return line
-	}
-	return counter + 8*counts
-}
-
-// largeKey is the memory of a key from which another algorithm is proposed.
-const largeKey = 64 << 10
-
-// bytesOfBan is the memory of the states of a ban; zero if the rule has none.
-func bytesOfBan(rule *rules.Rule) (all Bytes) {
-	b := rule.Bans()
-	if b == nil {
-		return all
-	}
-	for _, limit := range []*weir.Limit{b.Hold, b.Refusals, b.Turn, b.Past} {
-		of := bytesOfLimit(limit)
-		all.Memory += of.Memory
-		all.Redis += of.Redis
-	}
-	return all
-}
-
-// large notes rules whose keys are large, or so many that a client can fill a store in memory.
-func (r *Report) large(set *rules.Set) {
-	var fill []string
-	for i := range r.Rules {
-		rule := &r.Rules[i]
-		if rule.Bytes.Memory >= largeKey && rule.Keys.Class != one {
-			r.note(rule.Name, fmt.Sprintf("a key at its limit takes %d bytes in memory and about %d in Redis; "+
-				"sliding_counter with slices 60 takes under 800, and grants below twice the limit in a window",
-				rule.Bytes.Memory, rule.Bytes.Redis))
-		}
-		// A path that is 404 gives its place back, and its count stays until it expires.
-		junk := strings.Contains(rule.Keys.Words, "endpoints")
-		if rule.Keys.Class == client || rule.Keys.Class == addresses || junk {
-			fill = append(fill, rule.Name)
-		}
-	}
-	if set.Store() == "memory" && len(fill) > 0 {
-		r.note("", fmt.Sprintf("store: memory keeps 1,000,000 keys (--max-keys): a client with many addresses, "+
-			"values or paths that are 404 can fill it, and then new keys of a limit share one entry; rules with such "+
-			"keys: %s", few(fill)))
-	}
 }
 
 // few lists some names.

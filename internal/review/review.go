@@ -15,9 +15,6 @@ type Report struct {
 	// While says what holds when rules are counted by several processes, or without their store.
 	While string `json:"while"`
 	Notes []Note `json:"-"`
-	// Unexamined are rules for which no example of a request was found, so that none of the notes about clients is
-	// about them.
-	Unexamined []string `json:"unexamined,omitempty"`
 }
 
 // A Rule is what is known of a rule without traffic.
@@ -31,8 +28,6 @@ type Rule struct {
 	AtOnce  int64    `json:"at_once,omitempty"` // units held at once; 0: no bound
 	Remarks []string `json:"remarks,omitempty"` // where the bounds do not hold
 	Keys    Keys     `json:"keys"`
-	Bytes   Bytes    `json:"bytes_per_key"`
-	Ban     Bytes    `json:"bytes_of_ban"` // beside them, of a key that is refused
 }
 
 // A Note is an opinion about a rule, or with an empty name about the file.
@@ -51,14 +46,12 @@ func Of(file *rules.File, set *rules.Set) *Report {
 			continue
 		}
 		s := &file.Rules[i]
-		r := Rule{Name: rule.Name(), Key: rule.Components(), Keys: keysOf(rule, s), Bytes: bytesOf(rule),
-			Ban: bytesOfBan(rule)}
+		r := Rule{Name: rule.Name(), Key: rule.Components(), Keys: keysOf(rule, s)}
 		most.fill(&r, rule, s)
 		report.Rules = append(report.Rules, r)
 	}
 	report.While = while(set)
 	report.avoidable(file, set)
-	report.large(set)
 	for i := range report.Notes {
 		if n := &report.Notes[i]; len(n.more) > 0 {
 			n.Message += " (likewise for " + few(n.more) + ")"

@@ -1,20 +1,15 @@
 package review_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/review"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -161,64 +156,5 @@ func TestKeysOfRules(t *testing.T) {
 		if got := reviewed(t, "path_form: strict\nrules: [{name: a, "+text+"}]").Rules[0].Keys; got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
-	}
-}
-
-// TestBytesOfAKey uses a key of each algorithm to its limit: the figure for memory is what the store counts, that for
-// Redis is near what Redis counts.
-func TestBytesOfAKey(t *testing.T) {
-	server := redistest.Start(t)
-	redis, err := redisstore.Open(context.Background(), server.URL(), redisstore.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer redis.Close()
-	const expiry = 60 // bytes of a key in the table of expiries, which MEMORY USAGE leaves out
-	for i, text := range []string{"100/1h", "5/1h step", "fixed_window 5/1h", "calendar 5/year", "sliding_log 2/1h", "sliding_log 5/1h", "sliding_log 100/1h",
-		"sliding_log 3000/1h", "sliding_counter 100/1h slices 1", "sliding_counter 100/1h slices 10", "sliding_counter 100/1h slices 12", "sliding_counter 100/1h slices 100",
-		"concurrency 5 ttl 1h", "concurrency 50 ttl 1h", "concurrency 500 ttl 1h"} {
-		_, set := compiled(t, "rules: [{name: login, key: client.ip, limit: "+text+"}]")
-		limit := set.Rules()[0].Limits()[0]
-		store, key := memstore.New(), fmt.Sprintf("client.ip=11:203.0.113.%d", i)
-		for j := range limit.Most() {
-			claim := weir.Claim{Key: key, Limit: limit, Cost: 1}
-			if limit.Algorithm() == weir.AlgorithmConcurrency {
-				claim.Lease = fmt.Sprintf("lease-%032d", j)
-			}
-			for _, s := range []weir.Store{store, redis} {
-				if _, err := s.Decide(t.Context(), []weir.Claim{claim}, 1, nil); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		said := reviewed(t, "rules: [{name: login, key: client.ip, limit: "+text+"}]").Rules[0].Bytes
-		if got := store.Stats().Bytes; got != said.Memory {
-			t.Errorf("%s: %d bytes in memory, %d are said", text, got, said.Memory)
-		}
-		name := strings.Trim(fmt.Sprint(server.Do("KEYS", "*"+key+"}")), "[]")
-		got := server.Do("MEMORY", "USAGE", name, "SAMPLES", "0").(int64) + expiry
-		if 4*said.Redis < 3*got || 4*said.Redis > 5*got {
-			t.Errorf("%s: %d bytes in Redis, %d are said", text, got, said.Redis)
-		}
-		store.Close()
-	}
-}
-
-// TestWorkGrowsWithTheRules counts allocations, which each search of a rule and each comparison makes: four times the
-// rules are about four times the work.
-func TestWorkGrowsWithTheRules(t *testing.T) {
-	work := func(n int) float64 {
-		var b strings.Builder
-		b.WriteString("path_form: strict\nrules:\n")
-		for i := range n {
-			match := []string{"path: /tenants/%d/**", "header: {X-Api-Key: key-%d}", "path: /x/%d, method: DELETE", "user: user-%d, not: {path: /a}"}[i%4]
-			fmt.Fprintf(&b, "- {name: r%d, key: [header.X-Key], limit: 9/1m, match: {"+match+"}}\n", i, i)
-		}
-		file, set := compiled(t, b.String())
-		return testing.AllocsPerRun(1, func() { review.Of(file, set) })
-	}
-	small, large := work(400), work(1600)
-	if large > 5*small {
-		t.Errorf("%v allocations for 400 rules, %v for 1600", small, large)
 	}
 }

@@ -34,9 +34,8 @@ func newCheck(s *System) *cobra.Command {
 such as for a rule that can never match. A directory is checked as weir serve --config reads
 it: all its files are one rule set. For a URL only mistakes are reported. Ledgers are not read.
 
---review adds what each rule lets through in the worst case, how many keys it counts and their
-memory, and notes about rules that a client can avoid. --explain-all adds an example of a
-request for each rule, with all that it is charged to, and requests that no rule limits.
+--review adds what each rule lets through in the worst case, how many keys it counts, and notes
+about rules that a client can avoid.
 
 The exit code is 0 without findings but notes, 1 with mistakes, and 3 with only warnings. The file - is
 the standard input; the default is the file in WEIR_CONFIG.`,
@@ -44,8 +43,7 @@ the standard input; the default is the file in WEIR_CONFIG.`,
   weir check --format json weir.yaml
   weir check - < weir.yaml
   weir check .
-  weir check --review weir.yaml
-  weir check --explain-all weir.yaml`,
+  weir check --review weir.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if config := s.lookup("WEIR_CONFIG"); len(args) == 0 && config != "" {
 				args = []string{config}
@@ -62,18 +60,17 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.review, "review", false, "add bounds, keys and notes of each rule")
-	flags.BoolVar(&f.explainAll, "explain-all", false, "add a request for each rule, and what decides it")
 	flags.StringVar(&f.format, "format", "text", "`FORMAT`: text, or json (an array with an object per finding; with\n"+
-		"--review or --explain-all an object that has it as findings)")
+		"--review an object that has it as findings)")
 	f.gateway.addPairs(flags, "gateway", " that weir serve has;\neach host of a route must be covered by one")
 	return command
 }
 
 // A checkFlags are the flags of check.
 type checkFlags struct {
-	format             string
-	review, explainAll bool
-	gateway            listenerFlags // its certificates alone
+	format  string
+	review  bool
+	gateway listenerFlags // its certificates alone
 }
 
 // A finding is a mistake or a warning, as JSON.
@@ -99,7 +96,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	code, rulesFound := exitClean, 0
 	routesFound := ""
 	for _, name := range names {
-		found, file, set := inspect(ctx, s, name, f.review || f.explainAll)
+		found, file, set := inspect(ctx, s, name, f.review)
 		findings = append(findings, found...)
 		if set != nil {
 			rulesFound += len(set.Rules())
@@ -107,11 +104,10 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
 			findings = append(findings, f.gateway.uncoveredIn(name, set)...)
 			routesFound += filteredOf(set) + routesOf(set)
-			notes, err := result.add(ctx, f, name, file, set)
-			if err != nil {
-				return err
+			if f.review {
+				one, notes := reviewOf(name, file, set)
+				result.Reviews, findings = append(result.Reviews, one), append(findings, notes...)
 			}
-			findings = append(findings, notes...)
 		}
 	}
 	for _, f := range findings {
@@ -135,28 +131,11 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	return nil
 }
 
-// add reviews and explains the rules of one name, as the flags say.
-func (r *reviewed) add(ctx context.Context, f *checkFlags, name string, file *rules.File, set *rules.Set) (
-	notes []finding, err error) {
-	if f.review {
-		one, found := reviewOf(name, file, set)
-		r.Reviews, notes = append(r.Reviews, one), found
-	}
-	if f.explainAll {
-		one, err := explainAll(ctx, name, file, set)
-		if err != nil {
-			return nil, err
-		}
-		r.Explained = append(r.Explained, one)
-	}
-	return notes, nil
-}
-
 // printTo prints the findings, the summary of rules without mistakes, and what the flags add.
 func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 	if f.format == "json" {
 		var document any = r.Findings
-		if f.review || f.explainAll {
+		if f.review {
 			document = r
 		}
 		encoder := json.NewEncoder(out)
@@ -169,9 +148,6 @@ func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 	fmt.Fprint(out, summary)
 	for i := range r.Reviews {
 		r.Reviews[i].print(out)
-	}
-	for i := range r.Explained {
-		r.Explained[i].print(out)
 	}
 	return nil
 }

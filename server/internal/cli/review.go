@@ -13,11 +13,10 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A reviewed is the output of check with --review or --explain-all, as JSON.
+// A reviewed is the output of check with --review, as JSON.
 type reviewed struct {
-	Findings  []finding      `json:"findings"`
-	Reviews   []fileReview   `json:"reviews,omitempty"`
-	Explained []fileExplains `json:"explained,omitempty"`
+	Findings []finding    `json:"findings"`
+	Reviews  []fileReview `json:"reviews,omitempty"`
 }
 
 // A fileReview is the review of one file, directory or URL.
@@ -69,18 +68,18 @@ func prefetched(set *rules.Set, name string) (list []string) {
 	return list
 }
 
-// print prints the tables of a review.
+// print prints the table of a review.
 func (r *fileReview) print(out io.Writer) {
 	if len(r.Rules) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n%s: the most that one key gets in any minute, hour and day, in the worst case\n", r.File)
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "  rule\tkey\tlimit\tminute\thour\tday")
+	fmt.Fprintln(table, "  rule\tkey\tkeys\tlimit\tminute\thour\tday")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		key := cmp.Or(strings.Join(rule.Key, ", "), "all requests")
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\n", rule.Name, key,
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", rule.Name, key, rule.Keys.Words,
 			strings.Join(rule.Limits, ", "), bound(rule.Minute), bound(rule.Hour), bound(rule.Day))
 	}
 	table.Flush()
@@ -92,43 +91,6 @@ func (r *fileReview) print(out io.Writer) {
 	if r.While != "" {
 		fmt.Fprintf(out, "  %s\n", r.While)
 	}
-	fmt.Fprintf(out, "\n%s: how many keys there may be, and the memory of a million that are used to their limit\n",
-		r.File)
-	fmt.Fprintln(table, "  rule\tkeys\tmemory\tRedis, about")
-	for i := range r.Rules {
-		rule := &r.Rules[i]
-		inMemory, inRedis := megabytes(rule.Bytes.Memory), megabytes(rule.Bytes.Redis)
-		if rule.Keys.Class == "one" {
-			inMemory, inRedis = "-", "-"
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", rule.Name, rule.Keys.Words, inMemory, inRedis)
-	}
-	table.Flush()
-	for i := range r.Rules {
-		if rule := &r.Rules[i]; rule.Ban.Memory > 0 {
-			fmt.Fprintf(out, "  %s: a key that is refused takes %d bytes more in memory for its ban, about %d in "+
-				"Redis\n", rule.Name, rule.Ban.Memory, rule.Ban.Redis)
-		}
-	}
-	if len(r.Unexamined) > 0 {
-		fmt.Fprintf(out, "  no example of a request was found for %s, so no note is about %s\n",
-			fewOf(r.Unexamined), pronoun(len(r.Unexamined)))
-	}
-}
-
-func pronoun(n int) string {
-	if n == 1 {
-		return "it"
-	}
-	return "them"
-}
-
-// fewOf lists some names.
-func fewOf(names []string) string {
-	if len(names) <= 5 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), len(names)-5)
 }
 
 // bound is a number of units, or a dash for none.
@@ -137,12 +99,4 @@ func bound(n *int64) string {
 		return "no bound"
 	}
 	return strconv.FormatInt(*n, 10)
-}
-
-// megabytes is the memory of a million keys of so many bytes.
-func megabytes(bytes int64) string {
-	if bytes >= 10_000 {
-		return fmt.Sprintf("%d GB", bytes/1000)
-	}
-	return fmt.Sprintf("%d MB", bytes)
 }

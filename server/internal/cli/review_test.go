@@ -21,7 +21,12 @@ func TestPageOfReviews(t *testing.T) {
 	want, _, _ := strings.Cut(rest, "```\n")
 	dir := t.TempDir()
 	write(t, dir, "weir.yaml", file)
-	if r := (call{dir: dir}).run(t, "check", "--review", "--explain-all", "weir.yaml"); r.code != 0 || r.out != want {
+	r := (call{dir: dir}).run(t, "check", "--review", "weir.yaml")
+	if *update {
+		if err := os.WriteFile("../../../docs/reviewing-rules.md", []byte(strings.Replace(string(page), want, r.out, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if r.code != 0 || r.out != want {
 		t.Errorf("exit %d\n%s%s\nwant\n%s", r.code, r.out, r.err, want)
 	}
 }
@@ -39,13 +44,10 @@ func TestRulesOfTheRepositoryAreReviewed(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range append(files, "../../../deploy/gateway/weir.yaml") {
-		r := call{}.run(t, "check", "--review", "--explain-all", "--format", "json", file)
+		r := call{}.run(t, "check", "--review", "--format", "json", file)
 		var document struct {
-			Findings  []struct{ Severity, Message string }
-			Reviews   []struct{ Rules []struct{ Name string } }
-			Explained []struct {
-				Examples []struct{ Rule, Request string }
-			}
+			Findings []struct{ Severity, Message string }
+			Reviews  []struct{ Rules []struct{ Name string } }
 		}
 		if err := json.Unmarshal([]byte(r.out), &document); err != nil || r.code != 0 {
 			t.Fatalf("%s: exit %d, %v\n%s", file, r.code, err, r.err)
@@ -53,14 +55,8 @@ func TestRulesOfTheRepositoryAreReviewed(t *testing.T) {
 		if len(document.Findings) != notes[file] {
 			t.Errorf("%s: %+v", file, document.Findings)
 		}
-		examples := document.Explained[0].Examples
-		if len(examples) == 0 || len(examples) != len(document.Reviews[0].Rules) {
-			t.Errorf("%s: %d examples of %d rules", file, len(examples), len(document.Reviews[0].Rules))
-		}
-		for _, example := range examples {
-			if example.Request == "" {
-				t.Errorf("%s: no example of %s", file, example.Rule)
-			}
+		if len(document.Reviews[0].Rules) == 0 {
+			t.Errorf("%s: no rule", file)
 		}
 	}
 }
