@@ -7,7 +7,7 @@
 //		return err
 //	}
 //	defer limits.Close()
-//	limited, err := limits.Middleware()
+//	limited, err := limits.Middleware(nil)
 package engine
 
 import (
@@ -185,9 +185,19 @@ func version() string {
 }
 
 // Middleware makes middleware that decides each request by the rules in force: httplimit.ByRules, with the accepted
-// methods, the form of paths and the trusted proxies of the engine. Options override these.
-func (e *Engine) Middleware(options ...httplimit.Option) (func(http.Handler) http.Handler, error) {
-	return httplimit.ByRules(e.engine.Gate, append(e.engine.HTTPOptions(), options...)...)
+// methods, the form of paths, the trusted proxies and the country of the engine where the options, which may be nil, have
+// none.
+func (e *Engine) Middleware(options *httplimit.RuleOptions) (func(http.Handler) http.Handler, error) {
+	own, o := e.engine.HTTPOptions(), httplimit.RuleOptions{}
+	if options != nil {
+		o = *options
+	}
+	o.Clients, o.PathForm = cmp.Or(o.Clients, own.Clients), cmp.Or(o.PathForm, own.PathForm)
+	o.RegisteredMethods = o.RegisteredMethods || own.RegisteredMethods
+	if o.Country == nil {
+		o.Country = own.Country
+	}
+	return httplimit.ByRules(e.engine.Gate, &o)
 }
 
 // Decide decides a request that is none of HTTP: see [gate.Gate.Decide].

@@ -118,7 +118,7 @@ func TestMiddlewareFollowsTheRuleFile(t *testing.T) {
 	file := ruleFile(t, "rules: [{name: per-ip, key: [client.ip], limit: fixed_window 1/1h}]")
 	log := new(lines)
 	e := open(t, engine.Config{Rules: file, Log: log.logger(), TrustedProxies: []string{"127.0.0.1"}})
-	limited, err := e.Middleware()
+	limited, err := e.Middleware(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

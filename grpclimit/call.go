@@ -17,15 +17,15 @@ import (
 // A Call is what is limited: a call, or a message of a stream.
 type Call struct {
 	Method string // the full method: /package.Service/Method
-	// Message is the request of a unary call, and the received message in limits of WithMessages. It is nil for a
+	// Message is the request of a unary call, and the received message in limits of Options.Messages. It is nil for a
 	// stream, which is counted when it is opened, before it has received a message.
 	Message any
 
 	received bool // a message of a stream
 }
 
-// A Key returns the key against which a call is counted. An error, or "", means that the call has none: see
-// [WithMissing]. Those of this package return httplimit.ErrMissing. The context is that of the call, with its peer and
+// A Key returns the key against which a call is counted. An error, or "", means that the call has none: see Missing in
+// [Options]. The keys of this package return httplimit.ErrMissing. The context is that of the call, with its peer and
 // metadata.
 type Key func(context.Context, *Call) (string, error)
 

@@ -293,7 +293,7 @@ func TestClientFailsEarly(t *testing.T) {
 func TestClientPacesItself(t *testing.T) {
 	clock, refusals := newClock(), 0
 	l := limiter(t, clock.store(), weir.GCRA(1, 1, 20*time.Millisecond))
-	limited := limits(t, l, grpclimit.PeerAddress, grpclimit.WithFields(httplimit.NoFields))
+	limited := limits(t, l, grpclimit.PeerAddress, &grpclimit.Options{Fields: httplimit.NoFields})
 	pass := func(ctx context.Context, method string, message, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption) error {
 		err := invoke(ctx, method, message, reply, conn, options...)

@@ -20,14 +20,14 @@ import (
 
 // byLimiter decides by a limiter, which reports the deciding limit alone.
 type byLimiter struct {
-	*config
+	*Options
 	limiter *weir.Limiter
 	key     Key
 	holds   bool // the limiter has concurrency limits
 }
 
 func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
-	key, err := l.missing.Choose(l.key(ctx, call))
+	key, err := l.Missing.Choose(l.key(ctx, call))
 	if err == nil && key == "" {
 		a.event.Outcome = httplimit.Skipped
 		return
@@ -35,7 +35,7 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	cost := l.costOf(ctx, call)
 	switch {
 	case err != nil:
-	case l.holds || l.after != nil:
+	case l.holds || l.CostAfter != nil:
 		err = l.reserve(ctx, key, cost, a)
 	default:
 		a.event.Answer, err = l.limiter.AllowN(ctx, key, cost)
@@ -45,7 +45,7 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 		return
 	}
 	for _, limit := range l.limiter.Limits() {
-		one := check{Limit: limit, Style: ratefields.Style(l.fields)}
+		one := check{Limit: limit, Style: ratefields.Style(l.Fields)}
 		if limit == a.event.Answer.Limit {
 			one.Decision = &a.event.Answer.Decision
 		}
@@ -57,16 +57,16 @@ func (l *byLimiter) decide(ctx context.Context, call *Call, a *admission) {
 	}
 }
 
-// costOf is the cost of a call, estimated where WithCostAfter corrects it.
-func (c *config) costOf(ctx context.Context, call *Call) int64 {
-	if c.cost == nil {
+// costOf is the cost of a call, an estimate where CostAfter corrects it.
+func (o *Options) costOf(ctx context.Context, call *Call) int64 {
+	if o.Cost == nil {
 		return 1
 	}
-	return c.cost(ctx, call)
+	return o.Cost(ctx, call)
 }
 
 // fail handles a call that limits could not decide: it is refused, or passes.
-func (c *config) fail(ctx context.Context, a *admission, err error) {
+func (o *Options) fail(ctx context.Context, a *admission, err error) {
 	if errors.Is(err, httplimit.ErrMissing) {
 		a.event = httplimit.Event{Outcome: httplimit.Denied, Err: err}
 		a.refuse(codes.PermissionDenied, "this call lacks the key that its limit requires")
@@ -77,7 +77,7 @@ func (c *config) fail(ctx context.Context, a *admission, err error) {
 	switch {
 	case errors.As(err, &input):
 		a.refuse(codes.Internal, "the rate limit could not be checked")
-	case c.failure == httplimit.FailClosed || ctx.Err() != nil: // canceling must not evade the limit
+	case o.StoreErrors == httplimit.FailClosed || ctx.Err() != nil: // canceling must not evade the limit
 		a.undecided(ctx)
 	}
 }
@@ -105,9 +105,9 @@ func (l *byLimiter) settle(
 	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(httplimit.Outcome, error),
 ) {
 	outcome := httplimit.Unreleased
-	if l.after != nil && s.ran {
+	if l.CostAfter != nil && s.ran {
 		outcome = httplimit.Unsettled
-		actual, err := checked("cost after the call", l.after(s.call, s.last, s.err))
+		actual, err := checked("cost after the call", l.CostAfter(s.call, s.last, s.err))
 		if err != nil {
 			notify(outcome, err)
 		} else {
@@ -125,7 +125,7 @@ func (l *byLimiter) settle(
 
 // byCall decides by the claims of each call, by a gate without rules that receives them.
 type byCall struct {
-	*config
+	*Options
 	gate   *gate.Gate
 	claims func(context.Context, *Call) ([]weir.Claim, error)
 }
@@ -134,7 +134,7 @@ func (d *byCall) decide(ctx context.Context, call *Call, a *admission) {
 	v := new(gate.Verdict)
 	claims, err := d.claims(ctx, call)
 	if err == nil {
-		claims, err = d.missing.Claims(claims, d.costOf(ctx, call))
+		claims, err = d.Missing.Claims(claims, d.costOf(ctx, call))
 	}
 	switch {
 	case err == nil && len(claims) == 0:
@@ -151,23 +151,23 @@ func (d *byCall) decide(ctx context.Context, call *Call, a *admission) {
 		return
 	}
 	a.event = httplimit.EventOf(v)
-	a.take(v, func(*rules.Rule) ratefields.Style { return ratefields.Style(d.fields) })
+	a.take(v, func(*rules.Rule) ratefields.Style { return ratefields.Style(d.Fields) })
 	if v.Outcome == gate.Refused {
 		a.exceed(v.RetryAfter(), "")
 		return
 	}
 	actual := func(_ *gate.Charged, s *served) (units int64, ok bool, err error) {
-		units, err = checked("cost after the call", d.after(s.call, s.last, s.err))
+		units, err = checked("cost after the call", d.CostAfter(s.call, s.last, s.err))
 		return units, true, err
 	}
-	if d.after != nil || v.Holds() {
-		a.followUp = newFollowUp(d.gate, v.Receipt(), d.after != nil, actual)
+	if d.CostAfter != nil || v.Holds() {
+		a.followUp = newFollowUp(d.gate, v.Receipt(), d.CostAfter != nil, actual)
 	}
 }
 
 // byRules decides by the rules of a gate.
 type byRules struct {
-	*config
+	*RuleOptions
 	gate *gate.Gate
 }
 
@@ -179,8 +179,8 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 		return
 	}
 	ask := gate.Once
-	if d.cost != nil {
-		cost := d.cost(ctx, call)
+	if d.Cost != nil {
+		cost := d.Cost(ctx, call)
 		ask.Cost = &cost
 	}
 	v := new(gate.Verdict)
@@ -231,7 +231,7 @@ func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) 
 		return nil, err
 	}
 	service, _, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
-	client, _ := addressOf(ctx, d.clients)
+	client, _ := addressOf(ctx, d.Clients)
 	fields, _ := metadata.FromIncomingContext(ctx)
 	request := &rules.Request{
 		Method:  "POST",
@@ -240,10 +240,10 @@ func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) 
 		Service: service,
 		Client:  client,
 		Attributes: &attributes{fields: fields, descriptor: func(name string) string {
-			if d.descriptor == nil {
+			if d.Descriptor == nil {
 				return ""
 			}
-			return d.descriptor(ctx, call, name)
+			return d.Descriptor(ctx, call, name)
 		}},
 	}
 	if authority := first(fields[":authority"]); authority != "" {
@@ -251,8 +251,8 @@ func (d *byRules) read(ctx context.Context, call *Call) (*rules.Request, error) 
 			return nil, err
 		}
 	}
-	if d.user != nil {
-		request.User = d.user(ctx, call)
+	if d.User != nil {
+		request.User = d.User(ctx, call)
 	}
 	return request, nil
 }
@@ -295,7 +295,7 @@ func (a *attributes) MakeRequestID() string {
 func (a *attributes) Query(string) string  { return "" }
 func (a *attributes) Cookie(string) string { return "" }
 
-// Descriptor is that of WithDescriptors.
+// Descriptor is that of the options.
 func (a *attributes) Descriptor(name string) string { return a.descriptor(name) }
 
 // Doubtful reports whether a metadata field has several values: see rules.Attributes.

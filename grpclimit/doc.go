@@ -5,7 +5,7 @@
 // of a gate, which has the rules of a file, and [ByCall] of a function that returns the limits and keys of a call. The
 // methods of a Server are interceptors:
 //
-//	limits, err := grpclimit.New(limiter, grpclimit.PeerAddress)
+//	limits, err := grpclimit.New(limiter, grpclimit.PeerAddress, nil)
 //	...
 //	grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream))
 //
@@ -32,7 +32,7 @@
 // # Streams
 //
 // A stream is counted when it is opened. A concurrency limit is held until the handler returns, also if it panics or
-// the client has left; its lease is renewed each third of its time-to-live. [WithMessages] limits the messages that a
+// the client has left; its lease is renewed each third of its time-to-live. Options.Messages limits the messages that a
 // stream receives.
 //
 // [Client] is the client side: it waits for a limiter of its own and as long as servers request.

@@ -27,14 +27,14 @@ type followUp struct {
 }
 
 // follow begins a follow-up; end ends it.
-func (c *config) follow(ctx context.Context, f *followUp, s *served) (end func()) {
+func (s *Server) follow(ctx context.Context, f *followUp, of *served) (end func()) {
 	notify := func(outcome httplimit.Outcome, err error) {
-		c.notify(ctx, s.call, httplimit.Event{Outcome: outcome, Err: err})
+		s.notify(ctx, of.call, httplimit.Event{Outcome: outcome, Err: err})
 	}
 	stop := f.keep(ctx, func(err error) { notify(httplimit.Unrenewed, err) })
 	return func() {
 		stop()
-		f.end(context.WithoutCancel(ctx), s, notify)
+		f.end(context.WithoutCancel(ctx), of, notify)
 	}
 }
 

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/pause"
@@ -21,34 +23,30 @@ import (
 
 // A Server limits the calls of a gRPC server; [New] and [ByRules] make it. It is safe for concurrent use.
 type Server struct {
-	*config
-	decide func(context.Context, *Call, *admission)
+	decide     func(context.Context, *Call, *admission)
+	messages   *Server
+	exempt     []string
+	observe    func(context.Context, *Call, httplimit.Event)
+	isForCalls bool // it has options that are not for messages
 }
 
 // New makes a Server that asks a limiter about each call.
-func New(limiter *weir.Limiter, key Key, options ...Option) (*Server, error) {
+func New(limiter *weir.Limiter, key Key, options *Options) (*Server, error) {
 	if limiter == nil || key == nil {
 		return nil, errors.New("grpclimit: the limiter or the key is nil; give both, such as PeerAddress for the key")
 	}
-	c, err := configure(options, forLimits)
-	if err != nil {
-		return nil, err
-	}
+	o := given(options)
 	holds := slices.ContainsFunc(limiter.Limits(), (*weir.Limit).Leases)
-	return &Server{c, (&byLimiter{c, limiter, key, holds}).decide}, nil
+	return o.server((&byLimiter{o, limiter, key, holds}).decide)
 }
 
 // ByCall makes a Server that asks about the claims that a function returns for each call, in one call of the store:
 // limits from a database, or by method and by caller together. It is httplimit.ByRequest for gRPC.
-func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim, error), options ...Option) (
+func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim, error), options *Options) (
 	*Server, error,
 ) {
 	if store == nil || claims == nil {
 		return nil, errors.New("grpclimit: the store or the function is nil; give both")
-	}
-	c, err := configure(options, forLimits)
-	if err != nil {
-		return nil, err
 	}
 	none, err := rules.Compile(&rules.File{})
 	if err != nil {
@@ -58,7 +56,8 @@ func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim,
 	if err != nil {
 		return nil, err
 	}
-	return &Server{c, (&byCall{c, g, claims}).decide}, nil
+	o := given(options)
+	return o.server((&byCall{o, g, claims}).decide)
 }
 
 // ByRules makes a Server that decides each call by the rules of a gate. When they are replaced, the next call is
@@ -66,22 +65,20 @@ func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim,
 //
 //   - path and route are the full method, /package.Service/Method, and the service is package.Service;
 //   - header.NAME is metadata, and the host is :authority;
-//   - the client is the peer, or what trusted proxies say of it: see [WithClients];
-//   - user and descriptor.NAME are those of [WithUser] and [WithDescriptors], which can read the message of a unary
+//   - the client is the peer, or what trusted proxies say of it: see [RuleOptions];
+//   - user and descriptor.NAME are those of [RuleOptions], which can read the message of a unary
 //     call.
 //
 // The deciding rule defines the fields; a refusal has its message, and its label as google.rpc.ErrorInfo. Status and
 // body of a rule are for HTTP. A rule that settles by header.NAME takes the cost from the header or trailer that the
 // handler sets; by bytes, from the encoded size of the messages that it sends.
-func ByRules(g *gate.Gate, options ...Option) (*Server, error) {
+func ByRules(g *gate.Gate, options *RuleOptions) (*Server, error) {
 	if g == nil {
 		return nil, errors.New("grpclimit: the gate is nil; make one with gate.New")
 	}
-	c, err := configure(options, forRules)
-	if err != nil {
-		return nil, err
-	}
-	return &Server{c, (&byRules{c, g}).decide}, nil
+	o := given(options)
+	o.Clients = cmp.Or(o.Clients, new(clientaddr.Extractor))
+	return newServer(Server{decide: (&byRules{o, g}).decide, messages: o.Messages, exempt: o.Exempt, observe: o.Observe})
 }
 
 // An admission is the decision on a call or a message.
@@ -102,9 +99,9 @@ func (s *Server) admit(ctx context.Context, call *Call) *admission {
 	return a
 }
 
-func (c *config) notify(ctx context.Context, call *Call, e httplimit.Event) {
-	if c.observe != nil {
-		c.observe(ctx, call, e)
+func (s *Server) notify(ctx context.Context, call *Call, e httplimit.Event) {
+	if s.observe != nil {
+		s.observe(ctx, call, e)
 	}
 }
 
@@ -170,9 +167,9 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return served.err
 }
 
-// isExempt reports whether a method is one of WithExempt.
-func (c *config) isExempt(method string) bool {
-	for _, exempt := range c.exempt {
+// isExempt reports whether a method is one of Exempt.
+func (s *Server) isExempt(method string) bool {
+	for _, exempt := range s.exempt {
 		if method == exempt || strings.HasSuffix(exempt, "/") && strings.HasPrefix(method, exempt) {
 			return true
 		}

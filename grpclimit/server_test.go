@@ -56,16 +56,16 @@ func limiter(t *testing.T, store weir.Store, specs ...weir.Spec) *weir.Limiter {
 	return l
 }
 
-func limits(t *testing.T, l *weir.Limiter, key grpclimit.Key, options ...grpclimit.Option) *grpclimit.Server {
+func limits(t *testing.T, l *weir.Limiter, key grpclimit.Key, options *grpclimit.Options) *grpclimit.Server {
 	t.Helper()
-	s, err := grpclimit.New(l, key, options...)
+	s, err := grpclimit.New(l, key, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func byRules(t *testing.T, store weir.Store, text string, options ...grpclimit.Option) *grpclimit.Server {
+func byRules(t *testing.T, store weir.Store, text string, options *grpclimit.RuleOptions) *grpclimit.Server {
 	t.Helper()
 	set, err := rules.Load("rules.yaml", []byte(text))
 	if err != nil {
@@ -75,7 +75,7 @@ func byRules(t *testing.T, store weir.Store, text string, options ...grpclimit.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := grpclimit.ByRules(g, options...)
+	s, err := grpclimit.ByRules(g, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func byRules(t *testing.T, store weir.Store, text string, options ...grpclimit.O
 }
 
 // byCall limits methods to 3 calls an hour, and a caller, in the same decision, to two of them at once.
-func byCall(t *testing.T, store weir.Store, caller string, options ...grpclimit.Option) *grpclimit.Server {
+func byCall(t *testing.T, store weir.Store, caller string, options *grpclimit.Options) *grpclimit.Server {
 	t.Helper()
 	method := weir.MustLimit("method", weir.SlidingLog{Limit: 3, Window: time.Hour})
 	atOnce := weir.MustLimit("caller", weir.Concurrency{Limit: 2, TTL: time.Hour})
@@ -92,7 +92,7 @@ func byCall(t *testing.T, store weir.Store, caller string, options ...grpclimit.
 			return []weir.Claim{{Limit: atOnce}}, nil
 		}
 		return []weir.Claim{{Key: c.Method, Limit: method}, {Key: caller, Limit: atOnce, Cost: 1}}, nil
-	}, options...)
+	}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func byCall(t *testing.T, store weir.Store, caller string, options ...grpclimit.
 // are known afterwards are settled.
 func TestLimitsOfACall(t *testing.T) {
 	store := newClock().store()
-	limited := byCall(t, store, "ann")
+	limited := byCall(t, store, "ann", nil)
 	var inner []string
 	s := &service{}
 	client := serve(t, limited, s)
@@ -124,7 +124,7 @@ func TestLimitsOfACall(t *testing.T) {
 	if got := text(call(t.Context(), client).err); !strings.HasPrefix(got, "ResourceExhausted; ") {
 		t.Errorf("the fourth: %s", got)
 	}
-	if _, err := grpclimit.ByCall(store, nil); err == nil {
+	if _, err := grpclimit.ByCall(store, nil, nil); err == nil {
 		t.Error("without a function there is no error")
 	}
 }
@@ -267,7 +267,7 @@ func want(t *testing.T, what, got, want string) {
 func TestRefusal(t *testing.T) {
 	clock := newClock()
 	client := serve(t, limits(t, limiter(t, clock.store(), weir.FixedWindow{Limit: 1, Window: 1500 * time.Millisecond}),
-		grpclimit.PeerAddress), &service{})
+		grpclimit.PeerAddress, nil), &service{})
 	granted := call(t.Context(), client)
 	want(t, "the status of a granted call", text(granted.err), "OK; ")
 	want(t, "its header", limitFields(granted.header), `ratelimit-policy: "api";q=1;w=2; ratelimit: "api";r=0;t=2`)
@@ -291,13 +291,12 @@ const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts":
 func TestClientRetriesAfterPushback(t *testing.T) {
 	clock, refused := newClock(), 0
 	l := limiter(t, clock.store(), weir.GCRA(1, 1, 50*time.Millisecond))
-	client := serve(t, limits(t, l, grpclimit.Method, grpclimit.WithObserver(
-		func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
-			if e.Outcome == httplimit.Refused {
-				refused++
-				clock.pass(e.Answer.RetryAfter)
-			}
-		})), &service{}, grpc.WithDefaultServiceConfig(retries))
+	client := serve(t, limits(t, l, grpclimit.Method, &grpclimit.Options{Observe: func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+		if e.Outcome == httplimit.Refused {
+			refused++
+			clock.pass(e.Answer.RetryAfter)
+		}
+	}}), &service{}, grpc.WithDefaultServiceConfig(retries))
 	for range 3 {
 		if r := call(t.Context(), client); r.err != nil {
 			t.Error(r.err)
@@ -312,7 +311,7 @@ func TestClientRetriesAfterPushback(t *testing.T) {
 func TestNoPushbackBeyondTheDeadline(t *testing.T) {
 	clock := newClock()
 	for _, wait := range []time.Duration{59 * time.Minute, 50 * time.Second} {
-		client := serve(t, limits(t, limiter(t, clock.store(), weir.GCRA(1, 1, wait)), grpclimit.Method), &service{},
+		client := serve(t, limits(t, limiter(t, clock.store(), weir.GCRA(1, 1, wait)), grpclimit.Method, nil), &service{},
 			grpc.WithDefaultServiceConfig(retries))
 		ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 		defer cancel()
@@ -340,7 +339,7 @@ func TestFieldsLeaveRetriesOfTheHandlersErrors(t *testing.T) {
 		return &pb.SimpleResponse{}, nil
 	}}
 	policy := strings.NewReplacer("3600s", "0.001s", "RESOURCE_EXHAUSTED", "UNAVAILABLE").Replace(retries)
-	client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(9)), grpclimit.Method), s,
+	client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(9)), grpclimit.Method, nil), s,
 		grpc.WithDefaultServiceConfig(policy))
 	r := call(t.Context(), client)
 	if r.err != nil || tries != 2 {
@@ -351,8 +350,7 @@ func TestFieldsLeaveRetriesOfTheHandlersErrors(t *testing.T) {
 
 func TestNeverHasNoWait(t *testing.T) {
 	l := limiter(t, newClock().store(), weir.PerHour(9))
-	client := serve(t, limits(t, l, grpclimit.Method, grpclimit.WithFields(httplimit.NoFields),
-		grpclimit.WithCost(func(context.Context, *grpclimit.Call) int64 { return 10 })), &service{})
+	client := serve(t, limits(t, l, grpclimit.Method, &grpclimit.Options{Fields: httplimit.NoFields, Cost: func(context.Context, *grpclimit.Call) int64 { return 10 }}), &service{})
 	r := call(t.Context(), client)
 	want(t, "the status", text(r.err), "ResourceExhausted; the cost of the call is more than the limit can ever grant: "+
 		"ask for less; api: "+l.Limits()[0].String()+", of which 9 are left (api 9)")
@@ -374,42 +372,36 @@ func TestOutcomes(t *testing.T) {
 		limits *grpclimit.Server
 		want   string
 	}{
-		{"the store fails", limits(t, limiter(t, down, weir.PerHour(1)), grpclimit.Method), "OK; "},
-		{"the store fails, closed", limits(t, limiter(t, down, weir.PerHour(1)), grpclimit.Method,
-			grpclimit.WithStoreErrors(httplimit.FailClosed)),
+		{"the store fails", limits(t, limiter(t, down, weir.PerHour(1)), grpclimit.Method, nil), "OK; "},
+		{"the store fails, closed", limits(t, limiter(t, down, weir.PerHour(1)), grpclimit.Method, &grpclimit.Options{StoreErrors: httplimit.FailClosed}),
 			"Unavailable; the rate limit could not be checked: try again later"},
 		{"a lease cannot be taken, closed", limits(t, limiter(t, down, weir.Concurrency{Limit: 1, TTL: time.Minute}),
-			grpclimit.Method, grpclimit.WithStoreErrors(httplimit.FailClosed)),
+			grpclimit.Method, &grpclimit.Options{StoreErrors: httplimit.FailClosed}),
 			"Unavailable; the rate limit could not be checked: try again later"},
-		{"no key", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), missing), "OK; "},
-		{"no key, skipped", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), missing,
-			grpclimit.WithMissing(httplimit.Skip)), "OK; "},
-		{"no key, denied", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), grpclimit.Joined(grpclimit.Method, missing),
-			grpclimit.WithMissing(httplimit.Deny)), "PermissionDenied; this call lacks the key that its limit requires"},
-		{"a cost below 0", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), grpclimit.Method,
-			grpclimit.WithCost(func(context.Context, *grpclimit.Call) int64 { return -1 })),
+		{"no key", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), missing, nil), "OK; "},
+		{"no key, skipped", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), missing, &grpclimit.Options{Missing: httplimit.Skip}), "OK; "},
+		{"no key, denied", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), grpclimit.Joined(grpclimit.Method, missing), &grpclimit.Options{Missing: httplimit.Deny}), "PermissionDenied; this call lacks the key that its limit requires"},
+		{"a cost below 0", limits(t, limiter(t, memstore.New(), weir.PerHour(1)), grpclimit.Method, &grpclimit.Options{Cost: func(context.Context, *grpclimit.Call) int64 { return -1 }}),
 			"Internal; the rate limit could not be checked"},
-		{"claims, the store fails", byCall(t, down, "k"), "OK; "},
-		{"claims, the store fails, closed", byCall(t, down, "k", grpclimit.WithStoreErrors(httplimit.FailClosed)),
+		{"claims, the store fails", byCall(t, down, "k", nil), "OK; "},
+		{"claims, the store fails, closed", byCall(t, down, "k", &grpclimit.Options{StoreErrors: httplimit.FailClosed}),
 			"Unavailable; the rate limit could not be checked: try again later"},
-		{"claims, no key, denied", byCall(t, memstore.New(), "", grpclimit.WithMissing(httplimit.Deny)),
+		{"claims, no key, denied", byCall(t, memstore.New(), "", &grpclimit.Options{Missing: httplimit.Deny}),
 			"PermissionDenied; this call lacks the key that its limit requires"},
-		{"claims, none", byCall(t, down, "", grpclimit.WithMissing(httplimit.Skip),
-			grpclimit.WithStoreErrors(httplimit.FailClosed)), "OK; "},
-		{"rules, the store fails, allow", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: allow}]"), "OK; "},
-		{"rules, the store fails, local", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: local}]"), "OK; "},
-		{"rules, the store fails, deny", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: deny}]"),
+		{"claims, none", byCall(t, down, "", &grpclimit.Options{Missing: httplimit.Skip, StoreErrors: httplimit.FailClosed}), "OK; "},
+		{"rules, the store fails, allow", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: allow}]", nil), "OK; "},
+		{"rules, the store fails, local", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: local}]", nil), "OK; "},
+		{"rules, the store fails, deny", byRules(t, down, "rules: [{name: a, limit: 1/1h, on_store_error: deny}]", nil),
 			"Unavailable; the rate limit could not be checked: try again later"},
-		{"rules, a list denies", byRules(t, memstore.New(), "deny: {client.ip: [127.0.0.0/8]}\nrules: [{name: a, limit: 1/1h}]"),
+		{"rules, a list denies", byRules(t, memstore.New(), "deny: {client.ip: [127.0.0.0/8]}\nrules: [{name: a, limit: 1/1h}]", nil),
 			"PermissionDenied; this call is not allowed"},
 		{"rules, the key is missing", byRules(t, memstore.New(),
-			"rules: [{name: a, key: [header.x-key], on_missing: deny, limit: 1/1h}]"),
+			"rules: [{name: a, key: [header.x-key], on_missing: deny, limit: 1/1h}]", nil),
 			"PermissionDenied; this call is not allowed"},
 		{"rules, a bad cost", byRules(t, memstore.New(),
-			"rules: [{name: a, limit: 9/1h, cost: {from: header.user-agent, default: 1, max: 9}}]"),
+			"rules: [{name: a, limit: 9/1h, cost: {from: header.user-agent, default: 1, max: 9}}]", nil),
 			"InvalidArgument; the "},
-		{"rules, a cost below 0", byRules(t, memstore.New(), "rules: [{name: a, limit: 9/1h}]",
-			grpclimit.WithCost(func(context.Context, *grpclimit.Call) int64 { return -1 })), "Internal; "},
+		{"rules, a cost below 0", byRules(t, memstore.New(), "rules: [{name: a, limit: 9/1h}]", &grpclimit.RuleOptions{Cost: func(context.Context, *grpclimit.Call) int64 { return -1 }}), "Internal; "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := call(t.Context(), serve(t, tt.limits, &service{}))
@@ -447,7 +439,7 @@ func TestKeys(t *testing.T) {
 		{"the message", user, []string{"x-key", "b"}, codes.ResourceExhausted}, // its empty key is anonymous
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), tt.key), &service{})
+			client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), tt.key, nil), &service{})
 			if r := call(t.Context(), client, "x-key", "a", "x-forwarded-for", "192.0.2.1"); r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -459,8 +451,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestUnixSocketHasNoAddress(t *testing.T) {
-	conn := dial(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), grpclimit.PeerAddress,
-		grpclimit.WithMissing(httplimit.Deny)), &service{}, "unix", filepath.Join(t.TempDir(), "s"))
+	conn := dial(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), grpclimit.PeerAddress, &grpclimit.Options{Missing: httplimit.Deny}), &service{}, "unix", filepath.Join(t.TempDir(), "s"))
 	if r := call(t.Context(), pb.NewTestServiceClient(conn)); status.Code(r.err) != codes.PermissionDenied {
 		t.Error(r.err)
 	}
@@ -471,17 +462,17 @@ func TestRulesSeeACall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := []grpclimit.Option{
-		grpclimit.WithClients(proxies),
-		grpclimit.WithUser(func(ctx context.Context, _ *grpclimit.Call) string {
+	options := &grpclimit.RuleOptions{
+		Clients: proxies,
+		User: func(ctx context.Context, _ *grpclimit.Call) string {
 			return metadata.ValueFromIncomingContext(ctx, "x-user")[0]
-		}),
-		grpclimit.WithDescriptors(func(_ context.Context, c *grpclimit.Call, name string) string {
+		},
+		Descriptor: func(_ context.Context, c *grpclimit.Call, name string) string {
 			if r, ok := c.Message.(*pb.SimpleRequest); ok && name == "size" {
 				return fmt.Sprint(r.ResponseSize)
 			}
 			return ""
-		}),
+		},
 	}
 	for match, want := range map[string]bool{
 		"{path: /grpc.testing.TestService/UnaryCall}":  true,
@@ -501,7 +492,7 @@ func TestRulesSeeACall(t *testing.T) {
 		"{descriptor: {size: '7'}}":                    true,
 		"{descriptor: {size: '8'}}":                    false,
 	} {
-		client := serve(t, byRules(t, newClock().store(), "rules: [{name: a, match: "+match+", limit: 1/1h}]", options...), &service{})
+		client := serve(t, byRules(t, newClock().store(), "rules: [{name: a, match: "+match+", limit: 1/1h}]", options), &service{})
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", "ann", "x-forwarded-for", "192.0.2.1")
 		var last error
 		for range 2 {
@@ -521,7 +512,7 @@ func TestRulesDefineTheFields(t *testing.T) {
 		"none":      `retry-after: 3600; grpc-retry-pushback-ms: -1`,
 	} {
 		client := serve(t, byRules(t, newClock().store(),
-			"rules: [{name: a, label: free plan, limit: sliding_log 1/1h, response: {fields: "+fields+"}}]"), &service{})
+			"rules: [{name: a, label: free plan, limit: sliding_log 1/1h, response: {fields: "+fields+"}}]", nil), &service{})
 		call(t.Context(), client)
 		r := call(t.Context(), client)
 		if got := limitFields(r.trailer); got != want {
@@ -539,7 +530,7 @@ func TestFieldsOfManyLimitsAreBounded(t *testing.T) {
 	for i := range 32 {
 		text += fmt.Sprintf("  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), 100-i)
 	}
-	r := call(t.Context(), serve(t, byRules(t, newClock().store(), text), &service{}))
+	r := call(t.Context(), serve(t, byRules(t, newClock().store(), text, nil), &service{}))
 	fields := strings.Join(append(r.header["ratelimit"], r.header["ratelimit-policy"]...), "")
 	if len(fields) > 2048 || !strings.HasPrefix(fields, `"r31-`) {
 		t.Errorf("%d bytes: %.60s", len(fields), fields)
@@ -557,7 +548,7 @@ func TestRefusedCallHasTheIDThatObserversRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := grpclimit.ByRules(g)
+	limits, err := grpclimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -579,7 +570,7 @@ func TestRefusedCallHasTheIDThatObserversRead(t *testing.T) {
 
 func TestRulesDefineTheMessage(t *testing.T) {
 	client := serve(t, byRules(t, newClock().store(),
-		"rules: [{name: a, limit: 1/1h, message: {en: Later please, zh: 请稍后}}]"), &service{})
+		"rules: [{name: a, limit: 1/1h, message: {en: Later please, zh: 请稍后}}]", nil), &service{})
 	call(t.Context(), client)
 	for language, want := range map[string]string{"en": "Later please", "zh-CN": "请稍后"} {
 		if r := call(t.Context(), client, "accept-language", language); status.Convert(r.err).Message() != want {
@@ -590,7 +581,7 @@ func TestRulesDefineTheMessage(t *testing.T) {
 
 // A key with several values is refused: a client that could choose the value that is counted would have any number.
 func TestDoubtfulMetadata(t *testing.T) {
-	client := serve(t, byRules(t, newClock().store(), "rules: [{name: a, key: [header.x-key], limit: 9/1h}]"), &service{})
+	client := serve(t, byRules(t, newClock().store(), "rules: [{name: a, key: [header.x-key], limit: 9/1h}]", nil), &service{})
 	if r := call(t.Context(), client, "x-key", "a", "x-key", "b"); status.Code(r.err) != codes.InvalidArgument {
 		t.Error(r.err)
 	}
@@ -601,8 +592,7 @@ func TestDoubtfulMetadata(t *testing.T) {
 
 func TestExempt(t *testing.T) {
 	for _, exempt := range []string{"/grpc.health.v1.Health/", "/grpc.health.v1.Health/Check"} {
-		conn := dial(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), grpclimit.PeerAddress,
-			grpclimit.WithExempt(exempt)), &service{}, "tcp", "127.0.0.1:0")
+		conn := dial(t, limits(t, limiter(t, newClock().store(), weir.PerHour(1)), grpclimit.PeerAddress, &grpclimit.Options{Exempt: []string{exempt}}), &service{}, "tcp", "127.0.0.1:0")
 		for range 3 {
 			if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 				t.Error(err)
@@ -627,24 +617,15 @@ func TestExempt(t *testing.T) {
 
 func TestMistakesInOptions(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.PerHour(1))
-	set, _ := rules.Load("rules.yaml", []byte("rules: []"))
-	g, err := gate.New(memstore.New(), set)
-	if err != nil {
-		t.Fatal(err)
-	}
 	made := func(_ *grpclimit.Server, err error) error { return err }
-	inner := limits(t, l, grpclimit.Method, grpclimit.WithExempt("/a.B/"))
+	inner := limits(t, l, grpclimit.Method, &grpclimit.Options{Exempt: []string{"/a.B/"}})
 	for want, err := range map[string]error{
-		"the limiter or the key is nil": made(grpclimit.New(nil, grpclimit.Method)),
-		"the limiter or the key":        made(grpclimit.New(l, nil)),
-		"the gate is nil":               made(grpclimit.ByRules(nil)),
-		"WithClients is for ByRules":    made(grpclimit.New(l, grpclimit.Method, grpclimit.WithClients(nil))),
-		"WithMissing is for New":        made(grpclimit.ByRules(g, grpclimit.WithMissing(httplimit.Skip))),
-		"the clients are nil":           made(grpclimit.ByRules(g, grpclimit.WithClients(nil))),
-		"unknown value":                 made(grpclimit.New(l, grpclimit.Method, grpclimit.WithMissing(9))),
-		`WithExempt has "grpc.health"`:  made(grpclimit.New(l, grpclimit.Method, grpclimit.WithExempt("grpc.health"))),
-		`WithExempt has "/"`:            made(grpclimit.New(l, grpclimit.Method, grpclimit.WithExempt("/"))),
-		"which are for calls":           made(grpclimit.New(l, grpclimit.Method, grpclimit.WithMessages(inner))),
+		"the limiter or the key is nil": made(grpclimit.New(nil, grpclimit.Method, nil)),
+		"the limiter or the key":        made(grpclimit.New(l, nil, nil)),
+		"the gate is nil":               made(grpclimit.ByRules(nil, nil)),
+		`Exempt has "grpc.health"`:      made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Exempt: []string{"grpc.health"}})),
+		`Exempt has "/"`:                made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Exempt: []string{"/"}})),
+		"which are for calls":           made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Messages: inner})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -669,13 +650,11 @@ func TestCostAfter(t *testing.T) {
 		return -1 // leaves the estimate
 	}
 	var events []string
-	limited := limits(t, l, func(context.Context, *grpclimit.Call) (string, error) { return "k", nil },
-		grpclimit.WithCost(func(context.Context, *grpclimit.Call) int64 { return 5 }), grpclimit.WithCostAfter(after),
-		grpclimit.WithObserver(func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
-			if e.Err != nil {
-				events = append(events, fmt.Sprint(e.Outcome, e.Err))
-			}
-		}))
+	limited := limits(t, l, func(context.Context, *grpclimit.Call) (string, error) { return "k", nil }, &grpclimit.Options{Cost: func(context.Context, *grpclimit.Call) int64 { return 5 }, CostAfter: after, Observe: func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+		if e.Err != nil {
+			events = append(events, fmt.Sprint(e.Outcome, e.Err))
+		}
+	}})
 	s := &service{}
 	client := serve(t, limited, s)
 	left := func() int64 {
@@ -702,7 +681,7 @@ func TestCostAfter(t *testing.T) {
 	l.Reset(t.Context(), "k")
 	byClaims, err := grpclimit.ByCall(store, func(context.Context, *grpclimit.Call) ([]weir.Claim, error) {
 		return []weir.Claim{{Key: "k", Limit: l.Limits()[0], Cost: 5}}, nil
-	}, grpclimit.WithCostAfter(after))
+	}, &grpclimit.Options{CostAfter: after})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -778,12 +757,11 @@ func TestRulesSettle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var failed []error
 			limited := byRules(t, newClock().store(), "rules: [{name: a, limit: sliding_log 100/1h, "+
-				"cost: {default: 50, settle: "+tt.settle+"}}]",
-				grpclimit.WithObserver(func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
-					if e.Outcome == httplimit.Unsettled {
-						failed = append(failed, e.Err)
-					}
-				}))
+				"cost: {default: 50, settle: "+tt.settle+"}}]", &grpclimit.RuleOptions{Observe: func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+				if e.Outcome == httplimit.Unsettled {
+					failed = append(failed, e.Err)
+				}
+			}})
 			client := serve(t, limited, tt.s)
 			if tt.s.output != nil {
 				if n, err := receiveAll(t, client); n != 2 || err != io.EOF {

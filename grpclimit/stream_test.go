@@ -80,7 +80,7 @@ func TestStreamsOfAllKindsAreCounted(t *testing.T) {
 	}
 	for kind, open := range opens {
 		t.Run(kind, func(t *testing.T) {
-			client := serve(t, limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.PeerAddress), s)
+			client := serve(t, limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.PeerAddress, nil), s)
 			stream, err := open(t.Context(), client)
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func TestFieldsOfAStreamWithoutMessages(t *testing.T) {
 	s := &service{output: func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error {
 		return status.Error(codes.Unavailable, "not now")
 	}}
-	client := serve(t, limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.Method), s)
+	client := serve(t, limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.Method, nil), s)
 	stream, err := opens["server"](t.Context(), client)
 	if status.Code(err) != codes.Unavailable {
 		t.Error(err)
@@ -138,9 +138,9 @@ func TestStreamHoldsItsUnit(t *testing.T) {
 					return nil
 				}}
 				store := memstore.New()
-				limited := limits(t, limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Hour}), grpclimit.Method)
+				limited := limits(t, limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Hour}), grpclimit.Method, nil)
 				if byRule {
-					limited = byRules(t, store, "rules: [{name: a, limit: concurrency 1 ttl 1h}]")
+					limited = byRules(t, store, "rules: [{name: a, limit: concurrency 1 ttl 1h}]", nil)
 				}
 				watched := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 					defer func() { ended <- struct{}{} }()
@@ -171,7 +171,7 @@ func TestStreamHoldsItsUnit(t *testing.T) {
 // A unary call holds its unit likewise.
 func TestUnaryPanicReleases(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Hour})
-	limited := limits(t, l, func(context.Context, *grpclimit.Call) (string, error) { return "k", nil })
+	limited := limits(t, l, func(context.Context, *grpclimit.Call) (string, error) { return "k", nil }, nil)
 	info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
 	func() {
 		defer func() { recover() }()
@@ -191,8 +191,8 @@ func TestUnaryPanicReleases(t *testing.T) {
 func TestLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limited := range []*grpclimit.Server{
-			limits(t, limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Second}), grpclimit.Method),
-			byRules(t, memstore.New(), "rules: [{name: a, limit: concurrency 1 ttl 1s}]"),
+			limits(t, limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Second}), grpclimit.Method, nil),
+			byRules(t, memstore.New(), "rules: [{name: a, limit: concurrency 1 ttl 1s}]", nil),
 		} {
 			info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
 			_, err := limited.Unary(t.Context(), nil, info, func(ctx context.Context, _ any) (any, error) {
@@ -216,8 +216,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 func TestRefusedCallsAreToldTheUsualTimeHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limited := range []*grpclimit.Server{
-			limits(t, limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Minute}), grpclimit.Method),
-			byRules(t, memstore.New(), "rules: [{name: a, limit: concurrency 1 ttl 1m}]"),
+			limits(t, limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Minute}), grpclimit.Method, nil),
+			byRules(t, memstore.New(), "rules: [{name: a, limit: concurrency 1 ttl 1m}]", nil),
 		} {
 			info := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}
 			for _, want := range []time.Duration{6 * time.Second, 3 * time.Second} {
@@ -241,12 +241,11 @@ func TestLostLeaseIsReported(t *testing.T) {
 		store := &flaky{Store: memstore.New()}
 		var mu sync.Mutex
 		var outcomes []httplimit.Outcome
-		limited := limits(t, limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Second}), grpclimit.Method,
-			grpclimit.WithObserver(func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
-				mu.Lock()
-				defer mu.Unlock()
-				outcomes = append(outcomes, e.Outcome)
-			}))
+		limited := limits(t, limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Second}), grpclimit.Method, &grpclimit.Options{Observe: func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes = append(outcomes, e.Outcome)
+		}})
 		limited.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
 			store.down.Store(true)
 			time.Sleep(2 * time.Second)
@@ -281,7 +280,7 @@ func (f *flaky) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant
 // Borrowed units are slept before the handler, and a deadline ends the sleep.
 func TestDelayBeforeTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limited := limits(t, limiter(t, memstore.New(), weir.LeakyQueue(1, 10*time.Second, 9)), grpclimit.Method)
+		limited := limits(t, limiter(t, memstore.New(), weir.LeakyQueue(1, 10*time.Second, 9)), grpclimit.Method, nil)
 		info, start := &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, time.Now()
 		handler := func(context.Context, any) (any, error) { return time.Since(start), nil }
 		for _, want := range []time.Duration{0, 10 * time.Second} {
@@ -304,12 +303,11 @@ func TestMessagesAreLimited(t *testing.T) {
 		size := func(_ context.Context, c *grpclimit.Call) int64 {
 			return int64(len(c.Message.(*pb.StreamingOutputCallRequest).GetPayload().GetBody()))
 		}
-		messages := limits(t, limiter(t, clock.store(), weir.GCRA(10, 1, time.Second)), grpclimit.Method,
-			grpclimit.WithCost(size))
+		messages := limits(t, limiter(t, clock.store(), weir.GCRA(10, 1, time.Second)), grpclimit.Method, &grpclimit.Options{Cost: size})
 		if byRule {
-			messages = byRules(t, clock.store(), "rules: [{name: api, limit: 1/1s burst 10}]", grpclimit.WithCost(size))
+			messages = byRules(t, clock.store(), "rules: [{name: api, limit: 1/1s burst 10}]", &grpclimit.RuleOptions{Cost: size})
 		}
-		limited := limits(t, limiter(t, clock.store(), weir.PerHour(9)), grpclimit.Method, grpclimit.WithMessages(messages))
+		limited := limits(t, limiter(t, clock.store(), weir.PerHour(9)), grpclimit.Method, &grpclimit.Options{Messages: messages})
 		s := &service{duplex: func(d pb.TestService_FullDuplexCallServer) error {
 			echo(d)
 			_, err := d.Recv() // nothing more is received
@@ -343,12 +341,11 @@ func TestMessagesAreLimited(t *testing.T) {
 
 // The request of a server stream is a message too: refused, the handler never sees it.
 func TestRequestOfAServerStreamIsAMessage(t *testing.T) {
-	messages := limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.Method)
+	messages := limits(t, limiter(t, newClock().store(), weir.GCRA(1, 1, time.Hour)), grpclimit.Method, nil)
 	s := &service{output: func(_ *pb.StreamingOutputCallRequest, o pb.TestService_StreamingOutputCallServer) error {
 		return o.Send(piece)
 	}}
-	client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(9)), grpclimit.Method,
-		grpclimit.WithMessages(messages)), s)
+	client := serve(t, limits(t, limiter(t, newClock().store(), weir.PerHour(9)), grpclimit.Method, &grpclimit.Options{Messages: messages}), s)
 	if n, err := receiveAll(t, client); n != 1 || err != io.EOF {
 		t.Error(n, err)
 	}
@@ -385,7 +382,7 @@ func TestMessagesAreDelayedAndHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 9), weir.Concurrency{Limit: 1, TTL: time.Minute})
 		key := func(context.Context, *grpclimit.Call) (string, error) { return "k", nil }
-		limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), key, grpclimit.WithMessages(limits(t, l, key)))
+		limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), key, &grpclimit.Options{Messages: limits(t, l, key, nil)})
 		start := time.Now()
 		free := func() bool { a, err := l.PeekN(t.Context(), "k", 1); return err == nil && a.Allowed }
 		err := limited.Stream(nil, &fakeStream{ctx: t.Context(), left: 3}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"},
@@ -408,13 +405,12 @@ func TestMessagesAreDelayedAndHeld(t *testing.T) {
 
 // The cost of a message stays as charged, also under a rule that settles.
 func TestMessagesDoNotSettle(t *testing.T) {
-	messages := byRules(t, memstore.New(), "rules: [{name: a, limit: 9/1h, cost: {default: 2, settle: bytes}}]",
-		grpclimit.WithObserver(func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
-			if e.Outcome == httplimit.Unsettled {
-				t.Error(e.Err)
-			}
-		}))
-	limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), grpclimit.Method, grpclimit.WithMessages(messages))
+	messages := byRules(t, memstore.New(), "rules: [{name: a, limit: 9/1h, cost: {default: 2, settle: bytes}}]", &grpclimit.RuleOptions{Observe: func(_ context.Context, _ *grpclimit.Call, e httplimit.Event) {
+		if e.Outcome == httplimit.Unsettled {
+			t.Error(e.Err)
+		}
+	}})
+	limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), grpclimit.Method, &grpclimit.Options{Messages: messages})
 	err := limited.Stream(nil, &fakeStream{ctx: t.Context(), left: 4}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"},
 		func(_ any, s grpc.ServerStream) error {
 			for s.RecvMsg(nil) == nil {
@@ -437,7 +433,7 @@ func TestMessagesDoNotSettle(t *testing.T) {
 func TestMessageAfterTheHandlerIsReleased(t *testing.T) {
 	l := limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Hour})
 	key := func(context.Context, *grpclimit.Call) (string, error) { return "k", nil }
-	limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), key, grpclimit.WithMessages(limits(t, l, key)))
+	limited := limits(t, limiter(t, memstore.New(), weir.PerHour(9)), key, &grpclimit.Options{Messages: limits(t, l, key, nil)})
 	var kept grpc.ServerStream
 	err := limited.Stream(nil, &fakeStream{ctx: t.Context(), left: 1}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"},
 		func(_ any, s grpc.ServerStream) error {

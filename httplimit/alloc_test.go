@@ -40,7 +40,7 @@ func TestGrantedRequestAllocations(t *testing.T) {
 		return m
 	}
 	l := limiter(t, store, weir.PerHour(1e9))
-	none := httplimit.WithFields(httplimit.NoFields)
+	none := &httplimit.Options{Fields: httplimit.NoFields}
 	for _, tt := range []struct {
 		name string
 		m    middleware
@@ -48,15 +48,15 @@ func TestGrantedRequestAllocations(t *testing.T) {
 	}{
 		{"a constant key, no fields", made(httplimit.New(l, constant, none)), 0},
 		{"an address, no fields", made(httplimit.New(l, httplimit.PeerAddress, none)), 1},
-		{"a constant key, the draft's fields", made(httplimit.New(l, constant)), 2},
-		{"an address, the draft's fields", made(httplimit.New(l, httplimit.PeerAddress)), 3},
-		{"four limits of two keys, the draft's fields", made(httplimit.Together(store, four)), 3},
+		{"a constant key, the draft's fields", made(httplimit.New(l, constant, nil)), 2},
+		{"an address, the draft's fields", made(httplimit.New(l, httplimit.PeerAddress, nil)), 3},
+		{"four limits of two keys, the draft's fields", made(httplimit.Together(store, four, nil)), 3},
 		// Rules keep their keys in a buffer of their own. The two fields are one text and one slice.
-		{"a rule for addresses, the draft's fields", byRules(t, store, "  - {name: r, key: [client.ip], limit: 1000000000/1h}"), 2},
-		{"a rule for a header, the draft's fields", byRules(t, store, "  - {name: u, key: [header.X-H], limit: 1000000000/1h}"), 2},
+		{"a rule for addresses, the draft's fields", byRules(t, store, "  - {name: r, key: [client.ip], limit: 1000000000/1h}", nil), 2},
+		{"a rule for a header, the draft's fields", byRules(t, store, "  - {name: u, key: [header.X-H], limit: 1000000000/1h}", nil), 2},
 		{"a rule for a query, a cookie and a header, the draft's fields", byRules(t, store,
-			"  - {name: s, key: [query.q, cookie.c, header.X-H], on_missing: deny, limit: 1000000000/1h}"), 2},
-		{"no rule that matches", byRules(t, store, "  - {name: t, match: {path: /other}, limit: 1000000000/1h}"), 0},
+			"  - {name: s, key: [query.q, cookie.c, header.X-H], on_missing: deny, limit: 1000000000/1h}", nil), 2},
+		{"no rule that matches", byRules(t, store, "  - {name: t, match: {path: /other}, limit: 1000000000/1h}", nil), 0},
 	} {
 		handler := tt.m(nothing)
 		r := httptest.NewRequest("GET", "/?p=1&q=2", nil)
@@ -78,11 +78,11 @@ func BenchmarkMiddleware(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	limited, err := httplimit.New(l, httplimit.Header("X-Api-Key"))
+	limited, err := httplimit.New(l, httplimit.Header("X-Api-Key"), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	ruled := byRules(b, memstore.New(), "  - {name: x, key: [header.X-Api-Key], limit: fixed_window 1000000000000/1m}")
+	ruled := byRules(b, memstore.New(), "  - {name: x, key: [header.X-Api-Key], limit: fixed_window 1000000000000/1m}", nil)
 	for name, handler := range map[string]http.Handler{"limiter": limited(nothing), "rule": ruled(nothing)} {
 		b.Run(name, func(b *testing.B) {
 			r := httptest.NewRequest("GET", "/items", nil)

@@ -44,7 +44,7 @@ func TestKeysOfBodies(t *testing.T) {
 		{"/login", aForm, "user=bob&" + huge[:60_000], 200}, {"/other", aForm, huge, 200}, {"/other", "text/plain", huge, 200},
 	} {
 		for _, chunked := range []bool{false, true} {
-			s := httptest.NewServer(byRules(t, newClock().store(), byBody)(echo))
+			s := httptest.NewServer(byRules(t, newClock().store(), byBody, nil)(echo))
 			send := func(path, media, body string) (status int, answer string) {
 				var content io.Reader = strings.NewReader(body)
 				if chunked {
@@ -80,7 +80,7 @@ func TestKeysOfBodies(t *testing.T) {
 
 // TestBodiesThatAreWaitedFor: a client that waits for 100 gets it, and one that sends nothing more is refused in the end.
 func TestBodiesThatAreWaitedFor(t *testing.T) {
-	s := httptest.NewServer(byRules(t, newClock().store(), byBody)(echo))
+	s := httptest.NewServer(byRules(t, newClock().store(), byBody, nil)(echo))
 	defer s.Close()
 	for _, test := range []struct {
 		head  string
@@ -119,7 +119,7 @@ func TestBodyIsReadForRulesThatNeedIt(t *testing.T) {
 		r := httptest.NewRequest("POST", path, counted)
 		r.Header.Set("Content-Type", aForm)
 		read := -1
-		byRules(t, newClock().store(), byBody)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { read = counted.n })).
+		byRules(t, newClock().store(), byBody, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { read = counted.n })).
 			ServeHTTP(httptest.NewRecorder(), r)
 		if read = max(read, counted.n); read != want {
 			t.Errorf("%s: %d bytes were read before the decision, want %d", path, read, want)

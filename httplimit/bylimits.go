@@ -13,7 +13,7 @@ import (
 
 // byLimiter decides by a limiter, which reports the deciding limit alone.
 type byLimiter struct {
-	*config
+	*Options
 	limiter *weir.Limiter
 	key     Key
 	holds   bool // the limiter has concurrency limits
@@ -21,7 +21,7 @@ type byLimiter struct {
 
 func (d *byLimiter) decide(c *call) {
 	r, cost := c.request, d.costOf(c.request)
-	key, err := d.missing.key(d.key, r)
+	key, err := d.Missing.key(d.key, r)
 	if err == nil && key == "" {
 		c.event.Outcome = Skipped
 		return
@@ -29,7 +29,7 @@ func (d *byLimiter) decide(c *call) {
 	a := &c.event.Answer
 	switch {
 	case err != nil:
-	case d.holds || d.after != nil:
+	case d.holds || d.CostAfter != nil:
 		err = d.reserve(c, key, cost)
 	default:
 		*a, err = d.limiter.AllowN(r.Context(), key, cost)
@@ -39,40 +39,40 @@ func (d *byLimiter) decide(c *call) {
 		return
 	}
 	for _, limit := range d.limiter.Limits() {
-		one := check{limit: limit, key: key, fields: d.fields}
+		one := check{limit: limit, key: key, fields: d.Fields}
 		if limit == a.Limit {
 			one.decision = &a.Decision
 		}
 		c.checks = append(c.checks, one)
 	}
 	if !a.Allowed {
-		c.exceed(d.status, a.Limit.Advice(a.RetryAfter), d.body)
+		c.exceed(d.Status, a.Limit.Advice(a.RetryAfter), d.Body)
 	}
 }
 
-// costOf is the cost of a request, estimated where WithCostAfter corrects it.
-func (c *config) costOf(r *http.Request) int64 {
-	if c.cost == nil {
+// costOf is the cost of a request, an estimate where CostAfter corrects it.
+func (o *Options) costOf(r *http.Request) int64 {
+	if o.Cost == nil {
 		return 1
 	}
-	return c.cost(r)
+	return o.Cost(r)
 }
 
 // fail handles a request that limits could not decide: it is refused, or passes.
-func (c *config) fail(failed *call, err error) {
+func (o *Options) fail(failed *call, err error) {
 	if errors.Is(err, ErrMissing) {
 		failed.event = Event{Outcome: Denied, Err: err}
-		failed.refuse(http.StatusForbidden, wording.MissingKey, c.body)
+		failed.refuse(http.StatusForbidden, wording.MissingKey, o.Body)
 		return
 	}
 	failed.event = Event{Outcome: Failed, Err: err}
 	var input *weir.InputError
 	switch {
 	case errors.As(err, &input):
-		failed.refuse(http.StatusInternalServerError, wording.Undecided, c.body)
-	case c.failure == FailClosed || failed.request.Context().Err() != nil:
+		failed.refuse(http.StatusInternalServerError, wording.Undecided, o.Body)
+	case o.StoreErrors == FailClosed || failed.request.Context().Err() != nil:
 		// A canceled request does not pass: canceling would evade the limit.
-		failed.refuse(http.StatusServiceUnavailable, wording.Undecided, c.body)
+		failed.refuse(http.StatusServiceUnavailable, wording.Undecided, o.Body)
 	}
 }
 
@@ -87,7 +87,7 @@ func (d *byLimiter) reserve(c *call, key string, cost int64) error {
 		return err
 	}
 	c.event.Answer = reservation.Answer()
-	c.followUp = &followUp{measured: d.after != nil, keep: reservation.KeepAlive,
+	c.followUp = &followUp{measured: d.CostAfter != nil, keep: reservation.KeepAlive,
 		end: func(ctx context.Context, s *served, notify func(Outcome, error)) {
 			d.settle(ctx, reservation, s, cost, notify)
 		}}
@@ -100,9 +100,9 @@ func (d *byLimiter) settle(
 	ctx context.Context, reservation *weir.Reservation, s *served, cost int64, notify func(Outcome, error),
 ) {
 	outcome := Unreleased
-	if d.after != nil && s.ran && !s.unfinished {
+	if d.CostAfter != nil && s.ran && !s.unfinished {
 		outcome = Unsettled
-		actual, err := s.cost(d.after)
+		actual, err := s.cost(d.CostAfter)
 		if err != nil {
 			notify(Unsettled, err)
 		} else {
@@ -120,13 +120,13 @@ func (d *byLimiter) settle(
 
 // byClaims decides all claims in one call of the store, by a gate without rules that receives them.
 type byClaims struct {
-	*config
+	*Options
 	gate   *gate.Gate
 	claims func(*call) error    // adds those of a request
 	own    map[*weir.Limit]bool // the limits of parts with a Cost
 }
 
-func newByClaims(c *config, store weir.Store) (*byClaims, error) {
+func newByClaims(o *Options, store weir.Store) (*byClaims, error) {
 	none, err := rules.Compile(&rules.File{})
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func newByClaims(c *config, store weir.Store) (*byClaims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &byClaims{config: c, gate: g}, nil
+	return &byClaims{Options: o, gate: g}, nil
 }
 
 func (d *byClaims) decide(c *call) {
@@ -156,38 +156,38 @@ func (d *byClaims) decide(c *call) {
 		return
 	}
 	takeAnswer(&c.event.Answer, v)
-	c.take(v, func(gate.Check) Fields { return d.fields })
-	if c.event.Answer.Allowed && (d.after != nil || v.Holds()) {
+	c.take(v, func(gate.Check) Fields { return d.Fields })
+	if c.event.Answer.Allowed && (d.CostAfter != nil || v.Holds()) {
 		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
-		c.followUp.measured = d.after != nil
+		c.followUp.measured = d.CostAfter != nil
 	}
 	if !c.event.Answer.Allowed {
-		c.exceed(d.status, v.RetryAfter(), d.body)
+		c.exceed(d.Status, v.RetryAfter(), d.Body)
 	}
 }
 
 // claimsOf adds the claims of all parts. own are the limits of those with a Cost.
-func claimsOf(c *config, parts []Part) (claims func(*call) error, own map[*weir.Limit]bool) {
+func claimsOf(o *Options, parts []Part) (claims func(*call) error, own map[*weir.Limit]bool) {
 	own = make(map[*weir.Limit]bool)
 	for _, part := range parts {
 		for _, limit := range part.Limits {
 			own[limit] = part.Cost != nil
 		}
 	}
-	return func(decided *call) error { return c.claimsByParts(parts, decided) }, own
+	return func(decided *call) error { return o.claimsByParts(parts, decided) }, own
 }
 
-func (c *config) claimsBy(of func(*http.Request) ([]weir.Claim, error), decided *call) error {
+func (o *Options) claimsBy(of func(*http.Request) ([]weir.Claim, error), decided *call) error {
 	claims, err := of(decided.request)
 	if err != nil || len(claims) == 0 {
 		return err
 	}
-	decided.claims, err = c.missing.Claims(claims, c.costOf(decided.request))
+	decided.claims, err = o.Missing.Claims(claims, o.costOf(decided.request))
 	return err
 }
 
-func (c *config) claimsByParts(parts []Part, decided *call) error {
-	cost := c.costOf(decided.request)
+func (o *Options) claimsByParts(parts []Part, decided *call) error {
+	cost := o.costOf(decided.request)
 	for i := range parts {
 		part := &parts[i]
 		key, err := part.Missing.key(part.Key, decided.request)
@@ -232,9 +232,9 @@ func takeAnswer(a *weir.Answer, v *gate.Verdict) {
 
 // actual is the actual cost of a claim.
 func (d *byClaims) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
-	if d.after == nil || d.own[c.Claim.Limit] {
+	if d.CostAfter == nil || d.own[c.Claim.Limit] {
 		return 0, false, nil
 	}
-	units, err = s.cost(d.after)
+	units, err = s.cost(d.CostAfter)
 	return units, true, err
 }

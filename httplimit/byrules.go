@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/internal/webvalues"
@@ -20,12 +21,12 @@ import (
 // ByRules makes middleware that decides each request by the rules of a gate. When they are
 // replaced, the next request is decided by the new ones.
 //
-// The path is first brought to one form, that of the rules or [WithPathForm]. Rules match that
+// The path is first brought to one form, that of the rules or RuleOptions.PathForm. Rules match that
 // form, and the handler gets it, in a copy of the request where it differs (RequestURI stays
 // unchanged). A path without such a form, an invalid host, and an invalid cost in the request are
 // answered 400. The route is r.Pattern: rules that match by it need the middleware inside the mux.
 // The method is that of the request line, not of X-HTTP-Method-Override; rules for POST match post
-// as well, and rules for GET match HEAD. See [WithRegisteredMethods].
+// as well, and rules for GET match HEAD. See RuleOptions.RegisteredMethods.
 //
 // The deciding rule defines status, body and fields of a refusal. A granted response has one
 // RateLimit-Policy and RateLimit for all rules with draft fields, and one set of X-RateLimit fields
@@ -42,22 +43,24 @@ import (
 // before the head of the response is sent; a request whose client has left counts. Only the latter
 // two wrap the ResponseWriter.
 // Concurrency limits are held until the handler returns.
-func ByRules(g *gate.Gate, options ...Option) (func(http.Handler) http.Handler, error) {
+func ByRules(g *gate.Gate, options *RuleOptions) (func(http.Handler) http.Handler, error) {
 	if g == nil {
 		return nil, errors.New("httplimit: the gate is nil; make one with gate.New")
 	}
-	c, err := configure(options, forRules)
-	if err != nil {
-		return nil, err
+	d := &byRules{gate: g}
+	if options != nil {
+		d.RuleOptions = *options
 	}
-	c.body = nil
-	d := &byRules{config: c, gate: g}
+	if d.Clients == nil {
+		d.Clients = new(clientaddr.Extractor)
+	}
+	c := &config{grpc: d.GRPCStatus, pages: d.Pages, observe: d.Observe}
 	return c.middleware(d.decide, nil), nil
 }
 
 // byRules decides by the rules of a gate.
 type byRules struct {
-	*config
+	RuleOptions
 	gate     *gate.Gate
 	policies atomic.Pointer[policies]
 }
@@ -95,17 +98,17 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	ask := gate.Once
-	if d.rules != nil {
-		ask.Rules = d.rules(c.request)
+	if d.Rules != nil {
+		ask.Rules = d.Rules(c.request)
 	}
-	if d.cost != nil {
-		c.cost = d.cost(c.request)
+	if d.Cost != nil {
+		c.cost = d.Cost(c.request)
 		ask.Cost = &c.cost
 	}
 	v := &c.verdict
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
 	c.request = c.attributes.request
-	if c.event.Answer.Delay = v.Delay; d.observe != nil || v.Outcome != gate.Passed { // else nobody reads the rest
+	if c.event.Answer.Delay = v.Delay; d.Observe != nil || v.Outcome != gate.Passed { // else nobody reads the rest
 		c.event.take(v)
 	}
 	if err != nil {
@@ -113,7 +116,7 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	c.render(v, &c.view)
-	if len(c.checks) == 1 && d.partition == nil && v.Rule != nil { // nearly always
+	if len(c.checks) == 1 && v.Rule != nil { // nearly always
 		c.policy = d.policy(v.Rule, c.checks[0].limit)
 	}
 	if v.Outcome == gate.Passed {
@@ -183,36 +186,36 @@ func (d *byRules) read(c *call) error {
 		whole.Path, whole.RawPath = formed.Path, formed.RawPath
 	}
 	c.view.Attributes = &c.attributes // so that done clears both
-	c.attributes.of(r, c.writer, d.descriptor)
+	c.attributes.of(r, c.writer, d.Descriptor)
 	c.attributes.Kind = d.gate.Rules().ServiceKind()
 	if err := c.attributes.Check(); err != nil {
 		return err
 	}
-	if d.registered && !webvalues.IsRegistered(r.Method) {
+	if d.RegisteredMethods && !webvalues.IsRegistered(r.Method) {
 		return &weir.InputError{Field: "method", Given: r.Method,
 			Allowed: "a registered method in capitals, such as GET or POST"}
 	}
-	client, _ := d.clients.Of(r)
+	client, _ := d.Clients.Of(r)
 	c.request = r
 	c.view.Method, c.view.Host, c.view.Path, c.view.Route, c.view.Client = r.Method, host, path, r.Pattern, client
-	if d.user != nil {
-		c.view.User = d.user(r)
+	if d.User != nil {
+		c.view.User = d.User(r)
 	}
-	if d.country != nil {
-		c.view.Country = d.country(r)
+	if d.Country != nil {
+		c.view.Country = d.Country(r)
 	}
-	if d.service != nil {
-		c.view.Service = d.service(r)
+	if d.Service != nil {
+		c.view.Service = d.Service(r)
 	}
-	if d.descriptorKeys != nil {
-		c.view.DescriptorKeys = d.descriptorKeys(r)
+	if d.DescriptorKeys != nil {
+		c.view.DescriptorKeys = d.DescriptorKeys(r)
 	}
 	return nil
 }
 
 func (d *byRules) pathForm() pathform.Form {
-	if d.form != nil {
-		return *d.form
+	if d.PathForm != nil {
+		return *d.PathForm
 	}
 	return d.gate.Rules().PathForm()
 }
@@ -289,7 +292,7 @@ func fieldsOf(c gate.Check) Fields {
 func (d *byRules) followUp(v *gate.Verdict) *followUp {
 	settles, measured, counted := false, false, false
 	for i := range v.Len() {
-		if d.estimated {
+		if d.KeepEstimates {
 			break
 		}
 		c := v.At(i)

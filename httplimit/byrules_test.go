@@ -36,9 +36,9 @@ func gateOf(t testing.TB, store weir.Store, text string) *gate.Gate {
 	return gatetest.New(t, store, "rules:\n"+text)
 }
 
-func byRules(t testing.TB, store weir.Store, text string, options ...httplimit.Option) middleware {
+func byRules(t testing.TB, store weir.Store, text string, options *httplimit.RuleOptions) middleware {
 	t.Helper()
-	m, err := httplimit.ByRules(gateOf(t, store, text), options...)
+	m, err := httplimit.ByRules(gateOf(t, store, text), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ const siteAndIP = `
 // Draft 11, sections 3 to 5.1: all decided rules share one pair of fields, and violated-policies has
 // the names of the fields.
 func TestByRulesRefuses(t *testing.T) {
-	s := serve(t, byRules(t, newClock().store(), siteAndIP)(hello))
+	s := serve(t, byRules(t, newClock().store(), siteAndIP, nil)(hello))
 	policy := `"site";q=9;w=60, "ip";q=1;w=60, "ip.2";q=5;w=3600`
 	first := s.get("/")
 	first.want(t, 200, map[string]string{
@@ -112,7 +112,7 @@ func TestRefusalsHaveTheMessageOfTheRule(t *testing.T) {
 			rule += ", limit: sliding_log 2/1m"
 		}
 		cost := func(*http.Request) int64 { return int64(1 + 2*strings.Count(tt.accept, "never")) }
-		handler := byRules(t, newClock().store(), rule+"}", httplimit.WithCost(cost))(hello)
+		handler := byRules(t, newClock().store(), rule+"}", &httplimit.RuleOptions{Cost: cost})(hello)
 		var r *httptest.ResponseRecorder
 		for range 4 {
 			r = ask(handler, "GET", "/", header("Accept-Language", tt.accept))
@@ -146,7 +146,7 @@ func TestByRulesOutcomes(t *testing.T) {
 	} {
 		store := newClock().store()
 		var seen httplimit.Event
-		s := serve(t, byRules(t, store, "  - "+tt.rule, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { seen = e }))(hello))
+		s := serve(t, byRules(t, store, "  - "+tt.rule, &httplimit.RuleOptions{Observe: func(_ *http.Request, e httplimit.Event) { seen = e }})(hello))
 		if tt.broken {
 			store.Close()
 		}
@@ -177,7 +177,7 @@ func TestHandlerGetsTheMatchedPath(t *testing.T) {
 		"/a%2flogin": "", "/a%5clogin": "", "/..;/login": "", "/%00": "",
 	} {
 		var got *http.Request
-		handler := byRules(t, newClock().store(), text)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		handler := byRules(t, newClock().store(), text, nil)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
 		sent := httptest.NewRequest("GET", target, nil)
 		before := *sent.URL
 		r := httptest.NewRecorder()
@@ -202,7 +202,7 @@ func TestHandlerGetsTheMatchedPath(t *testing.T) {
 
 func TestWithPathForm(t *testing.T) {
 	const text = "  - {name: login, match: {path: /login}, limit: sliding_log 1/1m}"
-	handler := byRules(t, newClock().store(), text, httplimit.WithPathForm(pathform.Form{DropTrailingSlash: true, IgnoreCase: true}))(hello)
+	handler := byRules(t, newClock().store(), text, &httplimit.RuleOptions{PathForm: &pathform.Form{DropTrailingSlash: true, IgnoreCase: true}})(hello)
 	if a, b := ask(handler, "GET", "/Login/").Code, ask(handler, "GET", "/login").Code; a != 200 || b != 429 {
 		t.Errorf("%d %d", a, b)
 	}
@@ -214,7 +214,7 @@ func TestHosts(t *testing.T) {
   - {name: a, match: {host: api.example.com}, limit: sliding_log 1000/1m}
   - {name: h, key: [host], on_missing: skip, limit: sliding_log 1/1m}
 `
-	server := httptest.NewServer(byRules(t, newClock().store(), text)(hello))
+	server := httptest.NewServer(byRules(t, newClock().store(), text, nil)(hello))
 	defer server.Close()
 	for _, tt := range []struct {
 		lines string
@@ -277,7 +277,7 @@ func raw(t *testing.T, address, lines string) *http.Response {
 func TestMethodsMatchInAnyCase(t *testing.T) {
 	const text = "  - {name: writes, match: {method: [POST, DELETE]}, limit: sliding_log 1/1m}\n" +
 		"  - {name: reads, match: {method: GET, path: /search}, limit: sliding_log 1/1m}"
-	s := byRules(t, newClock().store(), text)(hello)
+	s := byRules(t, newClock().store(), text, nil)(hello)
 	if got, head := ask(s, "GET", "/search").Code, ask(s, "HEAD", "/search").Code; got != 200 || head != 429 {
 		t.Errorf("GET %d, then HEAD %d: want 200 429", got, head)
 	}
@@ -296,7 +296,7 @@ func TestMethodsMatchInAnyCase(t *testing.T) {
 
 func TestUnregisteredMethodsAreRefused(t *testing.T) {
 	const text = "  - {name: all, limit: sliding_log 100/1m}"
-	s := byRules(t, newClock().store(), text, httplimit.WithRegisteredMethods())(hello)
+	s := byRules(t, newClock().store(), text, &httplimit.RuleOptions{RegisteredMethods: true})(hello)
 	for method, want := range map[string]int{"GET": 200, "PROPFIND": 200, "QUERY": 200, "get": 400, "Post": 400, "MADEUP": 400, "GET ": 400} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method = method
@@ -315,17 +315,17 @@ func TestClientsBehindProxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		options []httplimit.Option
+		clients *clientaddr.Extractor
 		peer    string
 		want    int // of a second client through the same peer
 	}{
-		"a proxy that is trusted":    {[]httplimit.Option{httplimit.WithClients(clients)}, "10.0.0.1:1", 200},
-		"one that is not":            {[]httplimit.Option{httplimit.WithClients(clients)}, "192.0.2.1:1", 429},
+		"a proxy that is trusted":    {clients, "10.0.0.1:1", 200},
+		"one that is not":            {clients, "192.0.2.1:1", 429},
 		"no proxies by default":      {nil, "10.0.0.1:1", 429},
 		"and of IPv6 a /64 is one":   {nil, "[2001:db8::1]:1", 429},
 		"a peer without any address": {nil, "@", 429},
 	} {
-		handler := byRules(t, newClock().store(), text, tt.options...)(hello)
+		handler := byRules(t, newClock().store(), text, &httplimit.RuleOptions{Clients: tt.clients})(hello)
 		first := ask(handler, "GET", "/", from(tt.peer), header("X-Forwarded-For", "198.51.100.1"))
 		second := ask(handler, "GET", "/", from(tt.peer), header("X-Forwarded-For", "198.51.100.2"))
 		if first.Code != 200 || second.Code != tt.want {
@@ -338,11 +338,7 @@ func TestRequestAttributes(t *testing.T) {
 	const text = `
   - {name: a, match: {header: {X-Plan: free}, query: {format: pdf}, descriptor: {region: eu}, descriptor_keys: [region, tier]}, key: [user, service, route, cookie.session, header.Host], on_missing: deny, limit: sliding_log 1/1m}
 `
-	m := byRules(t, newClock().store(), text,
-		httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }),
-		httplimit.WithService(func(*http.Request) string { return "orders" }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return map[string]string{"region": "eu"}[name] }),
-		httplimit.WithDescriptorKeys(func(*http.Request) []string { return []string{"region", "tier"} }))
+	m := byRules(t, newClock().store(), text, &httplimit.RuleOptions{User: func(r *http.Request) string { return r.Header.Get("X-User") }, Service: func(*http.Request) string { return "orders" }, Descriptor: func(_ *http.Request, name string) string { return map[string]string{"region": "eu"}[name] }, DescriptorKeys: func(*http.Request) []string { return []string{"region", "tier"} }})
 	mux := http.NewServeMux()
 	mux.Handle("/x/{id}", m(hello))
 	for _, tt := range []struct {
@@ -368,7 +364,7 @@ func TestRequestAttributes(t *testing.T) {
 // net/http reads nothing of input above its maxima, but a service may: rules would not see the values
 // that it acts on.
 func TestTooManyParametersAndCookies(t *testing.T) {
-	handler := byRules(t, newClock().store(), "  - {name: a, match: {query: {a: b}}, limit: sliding_log 1/1m}")(hello)
+	handler := byRules(t, newClock().store(), "  - {name: a, match: {query: {a: b}}, limit: sliding_log 1/1m}", nil)(hello)
 	for n, want := range map[int]int{9_999: 200, 10_000: 400} {
 		if r := ask(handler, "GET", "/?a=b"+strings.Repeat("&x", n)); r.Code != want || (want == 200) != (r.Header().Get("RateLimit") != "") {
 			t.Errorf("%d parameters besides: %d %s", n, r.Code, r.Body)
@@ -385,7 +381,7 @@ func TestTooManyParametersAndCookies(t *testing.T) {
 func TestByRulesWithCost(t *testing.T) {
 	text := "  - {name: a, limit: sliding_log 9/1m}"
 	for cost, want := range map[int64]int{3: 200, 10: 429, -1: 500} {
-		handler := byRules(t, newClock().store(), text, httplimit.WithCost(func(*http.Request) int64 { return cost }))(hello)
+		handler := byRules(t, newClock().store(), text, &httplimit.RuleOptions{Cost: func(*http.Request) int64 { return cost }})(hello)
 		r := ask(handler, "GET", "/")
 		if r.Code != want || cost == 3 && r.Header().Get("RateLimit") != `"a";r=6;t=60` {
 			t.Errorf("cost %d: %d %v", cost, r.Code, r.Header())
@@ -397,7 +393,7 @@ func TestCanceledRequestIsNotServed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	store := memstore.New()
-	handler := byRules(t, store, "  - {name: a, on_store_error: allow, limit: sliding_log 9/1m}")(hello)
+	handler := byRules(t, store, "  - {name: a, on_store_error: allow, limit: sliding_log 9/1m}", nil)(hello)
 	store.Close()
 	r := httptest.NewRecorder()
 	handler.ServeHTTP(r, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
@@ -410,7 +406,7 @@ func TestByRulesKeepsResponseWriterAndFields(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	recorder.Header().Set("RateLimit", `"outer";r=1`)
 	recorder.Header().Set("RateLimit-Policy", `"outer";q=1`)
-	byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	byRules(t, newClock().store(), siteAndIP, nil)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if w != http.ResponseWriter(recorder) {
 			t.Errorf("the handler got a %T of another make", w)
 		}
@@ -438,7 +434,7 @@ func TestFieldsOfManyLimitsFitAProxy(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), limit)
 	}
-	handler := byRules(t, newClock().store(), text.String())(hello)
+	handler := byRules(t, newClock().store(), text.String(), nil)(hello)
 	for _, status := range []int{200, 429} {
 		r := ask(handler, "GET", "/")
 		limits, policy := r.Header().Get("RateLimit"), r.Header().Get("RateLimit-Policy")
@@ -456,7 +452,7 @@ func TestFieldsOfManyLimitsFitAProxy(t *testing.T) {
 
 // The two fields share one slice: appending to the first must not overwrite the second.
 func TestAppendingToAFieldKeepsTheOther(t *testing.T) {
-	r := ask(byRules(t, newClock().store(), siteAndIP)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := ask(byRules(t, newClock().store(), siteAndIP, nil)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("RateLimit-Policy", "x")
 	})), "GET", "/")
 	if got := r.Header().Values("RateLimit"); len(got) != 1 || !strings.HasPrefix(got[0], `"site"`) {
@@ -466,7 +462,7 @@ func TestAppendingToAFieldKeepsTheOther(t *testing.T) {
 
 func TestByRulesLeakyQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler := byRules(t, memstore.New(), "  - {name: q, limit: leaky_queue 1/1s queue 5}")(hello)
+		handler := byRules(t, memstore.New(), "  - {name: q, limit: leaky_queue 1/1s queue 5}", nil)(hello)
 		start := time.Now()
 		for i := range 3 {
 			if r := ask(handler, "GET", "/"); r.Code != 200 || time.Since(start) != time.Duration(i)*time.Second {
@@ -493,11 +489,11 @@ func TestRefusedClientsAreToldTheUsualTimeHeld(t *testing.T) {
 			switch tt.way {
 			case "New":
 				one, _ := weir.NewLimiter(store, limit)
-				m = perAddress(t, one)
+				m = perAddress(t, one, nil)
 			case "Together":
-				m = together(t, store, []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit}}})
+				m = together(t, store, []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit}}}, nil)
 			default:
-				m = byRules(t, store, "  - {name: jobs, limit: "+tt.limits+"}")
+				m = byRules(t, store, "  - {name: jobs, limit: "+tt.limits+"}", nil)
 			}
 			handler := m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(2 * time.Second) }))
 			for i, want := range []string{tt.first, tt.second} {
@@ -530,17 +526,18 @@ func TestLongRequestsKeepTheirLeases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fail := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+			fail := func(_ *http.Request, e httplimit.Event) {
 				if e.Outcome >= httplimit.Failed {
 					t.Errorf("%s: %+v", name, e)
 				}
-			})
+			}
+			options, ruled := &httplimit.Options{Observe: fail}, &httplimit.RuleOptions{Observe: fail}
 			m := map[string]func() middleware{
-				"New":      func() middleware { return perAddress(t, one, fail) },
-				"Together": func() middleware { return together(t, store, parts, fail) },
-				"ByRules":  func() middleware { return byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 3s}", fail) },
+				"New":      func() middleware { return perAddress(t, one, options) },
+				"Together": func() middleware { return together(t, store, parts, options) },
+				"ByRules":  func() middleware { return byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 3s}", ruled) },
 				"ByRules, shadow": func() middleware {
-					return byRules(t, store, "  - {name: jobs, mode: shadow, limit: concurrency 1 ttl 3s}", fail)
+					return byRules(t, store, "  - {name: jobs, mode: shadow, limit: concurrency 1 ttl 3s}", ruled)
 				},
 			}[name]()
 			handler := m(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -598,11 +595,11 @@ func TestLostLeaseIsReported(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var events []string
-			observe := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+			observe := &httplimit.RuleOptions{Observe: func(_ *http.Request, e httplimit.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, fmt.Sprintf("%d %v", e.Outcome, e.Err))
-			})
+			}}
 			store := &flaky{memstore.New(), answer}
 			handler := byRules(t, store, "  - {name: jobs, limit: concurrency 1 ttl 4s}", observe)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				time.Sleep(3900 * time.Millisecond)
@@ -624,7 +621,7 @@ func TestLostLeaseIsReported(t *testing.T) {
 func TestRulesAreSwappedUnderLoad(t *testing.T) {
 	store := memstore.New()
 	g := gateOf(t, store, "  - {name: a, key: [client.ip], limit: sliding_log 1000000/1m}")
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,38 +649,15 @@ func TestRulesAreSwappedUnderLoad(t *testing.T) {
 	clients.Wait()
 }
 
-func TestOptionsOfTheOtherKindAreErrors(t *testing.T) {
-	g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 1/1m}")
-	if _, err := httplimit.ByRules(nil); err == nil {
+func TestAGateIsNeeded(t *testing.T) {
+	if _, err := httplimit.ByRules(nil, nil); err == nil {
 		t.Error("no gate: no error")
-	}
-	for name, option := range map[string]httplimit.Option{
-		"WithStatus": httplimit.WithStatus(429), "WithBody": httplimit.WithBody(httplimit.Problem), "WithFields": httplimit.WithFields(httplimit.Draft),
-		"WithMissing": httplimit.WithMissing(httplimit.Deny), "WithStoreErrors": httplimit.WithStoreErrors(httplimit.FailOpen),
-		"WithPartitionKeys": httplimit.WithPartitionKeys(nil), "WithCostAfter": httplimit.WithCostAfter(nil),
-	} {
-		if _, err := httplimit.ByRules(g, option); err == nil || !strings.Contains(err.Error(), name+" is for New and Together") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	l := limiter(t, memstore.New(), weir.PerMinute(1))
-	for name, option := range map[string]httplimit.Option{
-		"WithClients": httplimit.WithClients(nil), "WithUser": httplimit.WithUser(nil), "WithService": httplimit.WithService(nil),
-		"WithDescriptors": httplimit.WithDescriptors(nil), "WithDescriptorKeys": httplimit.WithDescriptorKeys(nil), "WithPathForm": httplimit.WithPathForm(pathform.Form{}), "WithRegisteredMethods": httplimit.WithRegisteredMethods(),
-		"WithoutSettling": httplimit.WithoutSettling(),
-	} {
-		if _, err := httplimit.New(l, httplimit.PeerAddress, option); err == nil || !strings.Contains(err.Error(), name+" is for ByRules") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := httplimit.ByRules(g, httplimit.WithClients(nil)); err == nil {
-		t.Error("nil clients: no error")
 	}
 }
 
 // TestBanIsReportedInTheRefusal: a banned client gets the end of the ban; other clients see no bans.
 func TestBanIsReportedInTheRefusal(t *testing.T) {
-	handler := byRules(t, memstore.New(), `  - {name: login, limit: fixed_window 1/1m, ban: {after: 1 refusal within 1m, for: 10m}}`)(http.NotFoundHandler())
+	handler := byRules(t, memstore.New(), `  - {name: login, limit: fixed_window 1/1m, ban: {after: 1 refusal within 1m, for: 10m}}`, nil)(http.NotFoundHandler())
 	for i, want := range []string{
 		`404  "login";q=1;w=60 "login";r=0;t=60`,
 		`429 600 "login";q=1;w=60 "login";r=0;t=60`, // the refusal that causes the ban
@@ -708,7 +682,7 @@ func TestRepeatedRequestIsServedOrRefused(t *testing.T) {
 		{once + ", repeat: refuse}}", "a", "200 409 409 409 409"},
 		{once + "}}", strings.Repeat("a", 257), "400 400 400 400 400"},
 	} {
-		handler := byRules(t, memstore.New(), tt.rules)(hello)
+		handler := byRules(t, memstore.New(), tt.rules, nil)(hello)
 		got, body := "", ""
 		for range 5 {
 			w := ask(handler, "POST", "/", header("Idempotency-Key", tt.id))
@@ -742,7 +716,7 @@ func TestTitlesOfProblemsInChinese(t *testing.T) {
 		{`{name: a, limit: sliding_log 1/1m, key: [header.X-Id]}`, false, 400, "请求无效"},
 	} {
 		store := newClock().store()
-		handler := byRules(t, store, "  - "+tt.rule)(hello)
+		handler := byRules(t, store, "  - "+tt.rule, nil)(hello)
 		if tt.broken {
 			store.Close()
 		}
@@ -772,11 +746,11 @@ func TestRefusalHasTheIDThatObserversRead(t *testing.T) {
 		seen = []string{v.RequestID(), v.RequestID(), method, path, v.Client.String()}
 	})
 	g := gatetest.New(t, memstore.New(), "rules: [{name: r, match: {path: /x/*}, limit: 1/1h}]", observe)
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, limits := m(hello), perAddress(t, limiter(t, memstore.New(), weir.SlidingLog{Limit: 1, Window: time.Hour}))(hello)
+	rules, limits := m(hello), perAddress(t, limiter(t, memstore.New(), weir.SlidingLog{Limit: 1, Window: time.Hour}), nil)(hello)
 	ask(rules, "GET", "/x/1")
 	ask(limits, "GET", "/x/1")
 	if seen[0] != "" {

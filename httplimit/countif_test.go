@@ -53,7 +53,7 @@ func TestCountIfAtTheHeadOfTheResponse(t *testing.T) {
 		}, 0},
 	} {
 		g := gateOf(t, memstore.New(), failedRequests)
-		m, err := httplimit.ByRules(g)
+		m, err := httplimit.ByRules(g, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestCountIfAtTheHeadOfTheResponse(t *testing.T) {
 // TestCountIfBeforeTheClientGetsTheHead: units are back while a stream goes on, and before its client can ask again.
 func TestCountIfBeforeTheClientGetsTheHead(t *testing.T) {
 	g := gateOf(t, memstore.New(), failedRequests)
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestCountIfBeforeTheClientGetsTheHead(t *testing.T) {
 // TestClientThatLeavesIsCounted: hanging up is no way around, whatever the handler writes then.
 func TestClientThatLeavesIsCounted(t *testing.T) {
 	g := gateOf(t, memstore.New(), failedRequests)
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestClientThatLeavesIsCounted(t *testing.T) {
 // TestCountIfWithoutSettling: a handler that only authorizes never knows the response, so that each request counts.
 func TestCountIfWithoutSettling(t *testing.T) {
 	g := gateOf(t, memstore.New(), failedRequests)
-	m, err := httplimit.ByRules(g, httplimit.WithoutSettling())
+	m, err := httplimit.ByRules(g, &httplimit.RuleOptions{KeepEstimates: true})
 	if err != nil {
 		t.Fatal(err)
 	}

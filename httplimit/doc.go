@@ -5,16 +5,16 @@
 // store: a request that one of them refuses is charged to none. [ByRequest] makes it of a function that returns the
 // limits and keys of a request, such as those of a customer's plan.
 //
-//	perAddress, err := httplimit.New(limiter, httplimit.PeerAddress)
+//	perAddress, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 //	...
 //	http.ListenAndServe(addr, perAddress(mux))
 //
 // [ByRules] makes it of a gate, which has the rules of a file. The rules can be replaced at run
 // time; they define the keys, the refusals, and the failure policy.
 //
-//	limited, err := httplimit.ByRules(gate, httplimit.WithClients(clients))
+//	limited, err := httplimit.ByRules(gate, &httplimit.RuleOptions{Clients: clients})
 //
-// New, Together and ByRequest have these defaults, which an [Option] changes; with ByRules the rules define
+// New, Together and ByRequest have these defaults, which [Options] change; with ByRules the rules define
 // them:
 //
 //   - A refusal is 429 with Retry-After in whole seconds, rounded up, Cache-Control: no-store, and
@@ -24,10 +24,10 @@
 //     draft-ietf-httpapi-ratelimit-headers-11. They are added to existing fields.
 //   - All requests without a key share one key, "anonymous".
 //   - While the store does not respond, requests pass ([FailOpen]), so that an outage of the
-//     limiter is not one of the service. [WithObserver] reports it.
+//     limiter is not one of the service. Options.Observe reports it.
 //
 // The handler gets the server's own ResponseWriter, so that flush, hijack and push work. Only where
-// the response must be measured ([WithCostAfter], a rule that settles by bytes) it is wrapped, in
+// the response must be measured (CostAfter, a rule that settles by bytes) it is wrapped, in
 // one that flushes, hijacks and copies files too.
 //
 // A concurrency limit is held until the handler returns. Its lease is renewed each third of its

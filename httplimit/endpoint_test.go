@@ -15,7 +15,7 @@ import (
 // TestJunkPathsTakeNoPlaces: a scan of paths that do not exist leaves each later path its own count.
 func TestJunkPathsTakeNoPlaces(t *testing.T) {
 	g := gateOf(t, memstore.New(), "\n  - {name: each, key: [endpoint], limit: fixed_window 3/1h}\n")
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

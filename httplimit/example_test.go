@@ -22,7 +22,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limited, err := httplimit.New(limiter, httplimit.PeerAddress, httplimit.WithBody(httplimit.PlainJSON))
+	limited, err := httplimit.New(limiter, httplimit.PeerAddress, &httplimit.Options{Body: httplimit.PlainJSON})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func ExampleTogether() {
 		{Key: service("orders"), Limits: limits("service", 100)},
 		{Key: httplimit.Joined(service("orders"), httplimit.MethodRoute), Limits: limits("interface", 3)},
 		{Key: httplimit.Joined(httplimit.PeerAddress, httplimit.Header("X-Client")), Limits: limits("ip", 2)},
-	})
+	}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -112,7 +112,7 @@ rules:
 	if err != nil {
 		log.Fatal(err)
 	}
-	limited, err := httplimit.ByRules(g, httplimit.WithClients(clients))
+	limited, err := httplimit.ByRules(g, &httplimit.RuleOptions{Clients: clients})
 	if err != nil {
 		log.Fatal(err)
 	}

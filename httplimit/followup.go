@@ -180,7 +180,7 @@ func (p *detachedWriter) Write(b []byte) (int, error) {
 // Unwrap supports http.ResponseController.
 func (p *detachedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// A costAfter is the function of WithCostAfter.
+// A costAfter is Options.CostAfter.
 type costAfter func(r *http.Request, status int, header http.Header, bytes int64) int64
 
 // cost calls the function once, for all limits.

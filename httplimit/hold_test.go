@@ -35,7 +35,7 @@ func newDeaf(t *testing.T, rule string) *deaf {
 			}
 		}
 	})
-	d.Server = httptest.NewServer(byRules(t, memstore.New(), rule)(work))
+	d.Server = httptest.NewServer(byRules(t, memstore.New(), rule, nil)(work))
 	t.Cleanup(d.Close)
 	return d
 }
@@ -124,7 +124,7 @@ func TestUnfinishedRequestsStayCharged(t *testing.T) {
 		"{name: c, limit: [concurrency 1 ttl 1h, 9/1h], hold_until: done}":    false,
 		"{name: c, count_if: {header: {X-A: [b]}}, limit: fixed_window 1/1h}": false,
 	} {
-		handler := byRules(t, memstore.New(), " - "+rule)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := byRules(t, memstore.New(), " - "+rule, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if wrapped {
 				w = &wrapper{w}
 			}

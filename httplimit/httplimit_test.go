@@ -53,18 +53,18 @@ func limiter(t *testing.T, store weir.Store, specs ...weir.Spec) *weir.Limiter {
 
 type middleware = func(http.Handler) http.Handler
 
-func perAddress(t *testing.T, l *weir.Limiter, options ...httplimit.Option) middleware {
+func perAddress(t *testing.T, l *weir.Limiter, options *httplimit.Options) middleware {
 	t.Helper()
-	m, err := httplimit.New(l, httplimit.PeerAddress, options...)
+	m, err := httplimit.New(l, httplimit.PeerAddress, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func together(t *testing.T, store weir.Store, parts []httplimit.Part, options ...httplimit.Option) middleware {
+func together(t *testing.T, store weir.Store, parts []httplimit.Part, options *httplimit.Options) middleware {
 	t.Helper()
-	m, err := httplimit.Together(store, parts, options...)
+	m, err := httplimit.Together(store, parts, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (s *site) get(path string, fields ...string) *reply {
 // Draft 11, sections 3 to 5.1; RFC 9110, section 10.2.3; RFC 6585, section 4.
 func TestRefusal(t *testing.T) {
 	c := newClock()
-	s := serve(t, perAddress(t, limiter(t, c.store(), weir.SlidingLog{Limit: 2, Window: 90 * time.Second}))(hello))
+	s := serve(t, perAddress(t, limiter(t, c.store(), weir.SlidingLog{Limit: 2, Window: 90 * time.Second}), nil)(hello))
 	policy := `"api";q=2;w=90`
 	s.get("/").want(t, 200, map[string]string{"RateLimit-Policy": policy, "RateLimit": `"api";r=1;t=90`, "Retry-After": ""})
 	c.pass(300 * time.Millisecond)
@@ -169,7 +169,7 @@ func TestSeveralPoliciesParseWithHttpsfv(t *testing.T) {
 		}},
 	}
 	pk := func(_ *weir.Limit, key string) []byte { return []byte(strings.TrimPrefix(key, "GLOBAL")) }
-	s := serve(t, together(t, c.store(), parts, httplimit.WithPartitionKeys(pk))(hello))
+	s := serve(t, together(t, c.store(), parts, &httplimit.Options{PartitionKey: pk})(hello))
 	for _, status := range []int{200, 429} {
 		r := s.get("/")
 		r.want(t, status, nil)
@@ -209,7 +209,7 @@ func TestPolicies(t *testing.T) {
 			specs = []weir.Spec{weir.PerMinute(1), weir.FixedWindow{Limit: 1000, Window: time.Hour}}
 		}
 		r := httptest.NewRecorder()
-		perAddress(t, limiter(t, memstore.New(), specs...))(hello).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
+		perAddress(t, limiter(t, memstore.New(), specs...), nil)(hello).ServeHTTP(r, httptest.NewRequest("GET", "/", nil))
 		if got := r.Header().Get("RateLimit-Policy"); got != want {
 			t.Errorf("%v: %s, want %s", specs, got, want)
 		}
@@ -220,7 +220,7 @@ func TestPolicies(t *testing.T) {
 func TestRetryAfterIsNeverTooEarly(t *testing.T) {
 	for _, window := range []time.Duration{time.Microsecond, 999_999 * time.Microsecond, time.Second, 1_000_001 * time.Microsecond, 1500 * time.Millisecond} {
 		c := newClock()
-		s := serve(t, perAddress(t, limiter(t, c.store(), weir.SlidingLog{Limit: 1, Window: window}))(hello))
+		s := serve(t, perAddress(t, limiter(t, c.store(), weir.SlidingLog{Limit: 1, Window: window}), nil)(hello))
 		s.get("/").want(t, 200, nil)
 		refused := s.get("/")
 		wait := max(1, (window+time.Second-1)/time.Second)
@@ -241,7 +241,7 @@ func TestXRateLimitFields(t *testing.T) {
 	} {
 		c := newClock()
 		l := limiter(t, c.store(), weir.FixedWindow{Limit: 1, Window: 1500 * time.Millisecond})
-		s := serve(t, perAddress(t, l, httplimit.WithFields(tt.fields))(hello))
+		s := serve(t, perAddress(t, l, &httplimit.Options{Fields: tt.fields})(hello))
 		want := func(r *reply, status int, reset, retry string) {
 			fields := map[string]string{"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset, "Retry-After": retry, "RateLimit": "", "RateLimit-Policy": ""}
 			if reset == "" {
@@ -268,7 +268,7 @@ func (s standIn) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 
 func TestUnixTimeOfAFallbackDecision(t *testing.T) {
 	l := limiter(t, standIn{newClock().store()}, weir.FixedWindow{Limit: 1, Window: 1500 * time.Millisecond})
-	s := serve(t, perAddress(t, l, httplimit.WithFields(httplimit.UnixTime))(hello))
+	s := serve(t, perAddress(t, l, &httplimit.Options{Fields: httplimit.UnixTime})(hello))
 	s.get("/").want(t, 200, map[string]string{"X-RateLimit-Reset": "1790000002"})
 }
 
@@ -285,7 +285,7 @@ func TestBodies(t *testing.T) {
 			"plain": httplimit.PlainJSON, "page": httplimit.Template("text/html", page), "broken": httplimit.Template("text/html", broken),
 		}
 		l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 1, Window: time.Minute})
-		s := serve(t, perAddress(t, l, httplimit.WithBody(bodies[tt.body]))(hello))
+		s := serve(t, perAddress(t, l, &httplimit.Options{Body: bodies[tt.body]})(hello))
 		s.get("/")
 		r := s.get("/", "Accept-Language", tt.language)
 		r.want(t, 429, map[string]string{"Content-Type": tt.kind})
@@ -297,7 +297,7 @@ func TestBodies(t *testing.T) {
 
 func TestLanguages(t *testing.T) {
 	l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 1, Window: time.Minute})
-	s := serve(t, perAddress(t, l)(hello))
+	s := serve(t, perAddress(t, l, nil)(hello))
 	s.get("/")
 	for fields, want := range map[string]string{
 		"": "en", "zh": "zh", "ZH-hant-TW": "zh", "en, zh": "en", "zh, en": "zh", "en;q=0.8, zh;q=0.9": "zh",
@@ -317,16 +317,16 @@ func TestLanguages(t *testing.T) {
 
 // A cost of 3 never fits a limit of 2: 429 without Retry-After.
 func TestCostAboveTheLimit(t *testing.T) {
-	cost := httplimit.WithCost(func(*http.Request) int64 { return 3 })
+	cost := func(*http.Request) int64 { return 3 }
 	l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 2, Window: time.Minute})
 	for name, body := range map[string]httplimit.Body{"problem": httplimit.Problem, "plain": httplimit.PlainJSON} {
-		r := serve(t, perAddress(t, l, cost, httplimit.WithBody(body))(hello)).get("/")
+		r := serve(t, perAddress(t, l, &httplimit.Options{Cost: cost, Body: body})(hello)).get("/")
 		r.want(t, 429, map[string]string{"Retry-After": "", "RateLimit": `"api";r=2`})
 		if !strings.Contains(r.text, "waiting does not help") || strings.Contains(r.text, "retry_after") {
 			t.Errorf("%s: %s", name, r.text)
 		}
 	}
-	triple := serve(t, perAddress(t, l, cost, httplimit.WithFields(httplimit.Seconds))(hello)).get("/")
+	triple := serve(t, perAddress(t, l, &httplimit.Options{Cost: cost, Fields: httplimit.Seconds})(hello)).get("/")
 	triple.want(t, 429, map[string]string{"Retry-After": "", "X-RateLimit-Remaining": "2", "X-RateLimit-Reset": "0"})
 }
 
@@ -337,12 +337,12 @@ func TestExistingFieldsAreKept(t *testing.T) {
 		w.Header().Add("RateLimit", `"upstream";r=5`)
 		w.Header().Add("RateLimit-Policy", `"upstream";q=6`)
 	})
-	inner := perAddress(t, limiter(t, c.store(), weir.PerMinute(10)))
+	inner := perAddress(t, limiter(t, c.store(), weir.PerMinute(10)), nil)
 	outerLimiter, err := weir.New(c.store(), "outer", weir.PerMinute(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, perAddress(t, outerLimiter)(inner(upstream)))
+	s := serve(t, perAddress(t, outerLimiter, nil)(inner(upstream)))
 	s.get("/").want(t, 200, map[string]string{
 		"RateLimit":        `"outer";r=0;t=60 | "api";r=9;t=6 | "upstream";r=5`,
 		"RateLimit-Policy": `"outer";q=1;w=60 | "api";q=10;w=60 | "upstream";q=6`,
@@ -353,7 +353,7 @@ func TestExistingFieldsAreKept(t *testing.T) {
 
 func TestTheResponseWriterIsNotWrapped(t *testing.T) {
 	recorder := httptest.NewRecorder()
-	perAddress(t, limiter(t, memstore.New(), weir.PerMinute(1)))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	perAddress(t, limiter(t, memstore.New(), weir.PerMinute(1)), nil)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if w != http.ResponseWriter(recorder) {
 			t.Errorf("the handler got a %T of another make", w)
 		}
@@ -371,14 +371,14 @@ func TestMissingKeys(t *testing.T) {
 		{httplimit.Deny, [3]int{403, 403, 200}, httplimit.Denied},
 	} {
 		var last httplimit.Event
-		observer := httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { last = e })
+		options := &httplimit.Options{Missing: tt.missing, Observe: func(_ *http.Request, e httplimit.Event) { last = e }}
 		store := newClock().store()
-		one, err := httplimit.New(limiter(t, store, weir.PerMinute(1)), httplimit.Header("X-Key"), httplimit.WithMissing(tt.missing), observer)
+		one, err := httplimit.New(limiter(t, store, weir.PerMinute(1)), httplimit.Header("X-Key"), options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		limit := weir.MustLimit("parts", weir.PerMinute(1))
-		parts := together(t, store, []httplimit.Part{{Key: httplimit.Header("x-key"), Limits: []*weir.Limit{limit}, Missing: tt.missing}}, observer)
+		parts := together(t, store, []httplimit.Part{{Key: httplimit.Header("x-key"), Limits: []*weir.Limit{limit}, Missing: tt.missing}}, options)
 		for name, m := range map[string]middleware{"New": one, "Together": parts} {
 			s := serve(t, m(hello))
 			s.get("/").want(t, tt.status[0], nil)
@@ -397,7 +397,7 @@ func TestSkippedPartHasNoFields(t *testing.T) {
 		{Key: httplimit.Constant("GLOBAL"), Limits: []*weir.Limit{weir.MustLimit("site", weir.PerMinute(9))}},
 		{Key: httplimit.Header("X-Key"), Limits: []*weir.Limit{weir.MustLimit("key", weir.PerMinute(3))}, Missing: httplimit.Skip},
 	}
-	s := serve(t, together(t, newClock().store(), parts)(hello))
+	s := serve(t, together(t, newClock().store(), parts, nil)(hello))
 	s.get("/").want(t, 200, map[string]string{"RateLimit-Policy": `"site";q=9;w=60`, "RateLimit": `"site";r=8;t=7`})
 	s.get("/", "X-Key", "k").want(t, 200, map[string]string{
 		"RateLimit-Policy": `"site";q=9;w=60, "key";q=3;w=60`, "RateLimit": `"site";r=7;t=14, "key";r=2;t=20`,
@@ -410,16 +410,16 @@ func TestPartCosts(t *testing.T) {
 		{Key: httplimit.PeerAddress, Limits: []*weir.Limit{weir.MustLimit("bytes", weir.PerMinute(600))},
 			Cost: func(r *http.Request) int64 { return int64(len(r.URL.Path)) }},
 	}
-	s := serve(t, together(t, newClock().store(), parts, httplimit.WithCost(func(*http.Request) int64 { return 2 }))(hello))
+	s := serve(t, together(t, newClock().store(), parts, &httplimit.Options{Cost: func(*http.Request) int64 { return 2 }})(hello))
 	s.get("/23456789").want(t, 200, map[string]string{"RateLimit": `"requests";r=4;t=20, "bytes";r=591;t=1`})
 }
 
 func TestBodySetsContentLanguage(t *testing.T) {
 	l := limiter(t, newClock().store(), weir.SlidingLog{Limit: 1, Window: time.Minute})
-	s := serve(t, perAddress(t, l, httplimit.WithBody(func(r *http.Request, refusal *httplimit.Refusal) (string, []byte) {
+	s := serve(t, perAddress(t, l, &httplimit.Options{Body: func(r *http.Request, refusal *httplimit.Refusal) (string, []byte) {
 		refusal.Language = r.Header.Get("Accept-Language")
 		return "text/plain", []byte("Zu viel")
-	}))(hello))
+	}})(hello))
 	s.get("/")
 	s.get("/", "Accept-Language", "de").want(t, 429, map[string]string{"Content-Language": "de", "Content-Type": "text/plain"})
 	s.get("/").want(t, 429, map[string]string{"Content-Language": ""})
@@ -429,8 +429,7 @@ func TestStoreErrors(t *testing.T) {
 	for failure, status := range map[httplimit.Failure]int{httplimit.FailOpen: 200, httplimit.FailClosed: 503} {
 		store := memstore.New()
 		var seen error
-		m := perAddress(t, limiter(t, store, weir.PerMinute(1)), httplimit.WithStoreErrors(failure),
-			httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { seen = e.Err }))
+		m := perAddress(t, limiter(t, store, weir.PerMinute(1)), &httplimit.Options{StoreErrors: failure, Observe: func(_ *http.Request, e httplimit.Event) { seen = e.Err }})
 		store.Close()
 		r := serve(t, m(hello)).get("/")
 		r.want(t, status, map[string]string{"RateLimit": ""})
@@ -445,11 +444,11 @@ func TestStoreErrors(t *testing.T) {
 
 // Errors that a client can cause must not let requests pass: an invalid cost, a canceled request.
 func TestInvalidInputAndCanceledRequestsFailClosed(t *testing.T) {
-	m := perAddress(t, limiter(t, memstore.New(), weir.PerMinute(1)), httplimit.WithCost(func(*http.Request) int64 { return -1 }))
+	m := perAddress(t, limiter(t, memstore.New(), weir.PerMinute(1)), &httplimit.Options{Cost: func(*http.Request) int64 { return -1 }})
 	serve(t, m(hello)).get("/").want(t, 500, nil)
 
 	store := memstore.New()
-	m = perAddress(t, limiter(t, store, weir.PerMinute(1)))
+	m = perAddress(t, limiter(t, store, weir.PerMinute(1)), nil)
 	store.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -461,7 +460,7 @@ func TestInvalidInputAndCanceledRequestsFailClosed(t *testing.T) {
 }
 
 func TestLongKeyIsHashed(t *testing.T) {
-	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.Header("X-Key"))
+	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.Header("X-Key"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -489,7 +488,7 @@ func TestLeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := []httplimit.Part{{Key: httplimit.Constant("all"), Limits: []*weir.Limit{limit, weir.MustLimit("rate", weir.PerHour(1000))}}}
-	for name, m := range map[string]middleware{"New": perAddress(t, one), "Together": together(t, store, parts)} {
+	for name, m := range map[string]middleware{"New": perAddress(t, one, nil), "Together": together(t, store, parts, nil)} {
 		inside, leave := make(chan bool), make(chan bool)
 		s := serve(t, m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/panic" {
@@ -525,7 +524,7 @@ func TestLeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 // A leaky queue spaces requests evenly; a request canceled during its delay is not served.
 func TestDelayIsSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler := perAddress(t, limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5)))(hello)
+		handler := perAddress(t, limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5)), nil)(hello)
 		start := time.Now()
 		for i := range 3 {
 			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
@@ -553,7 +552,7 @@ func TestOnRedis(t *testing.T) {
 		{Key: httplimit.Constant("GLOBAL"), Limits: []*weir.Limit{weir.MustLimit("site", weir.SlidingLog{Limit: 3, Window: time.Hour})}},
 		{Key: httplimit.Header("X-Key"), Limits: []*weir.Limit{weir.MustLimit("key", weir.SlidingLog{Limit: 1, Window: time.Hour})}},
 	}
-	s := serve(t, together(t, store, parts)(hello))
+	s := serve(t, together(t, store, parts, nil)(hello))
 	s.get("/", "X-Key", "a").want(t, 200, map[string]string{"RateLimit": `"site";r=2;t=3600, "key";r=0;t=3600`})
 	s.get("/", "X-Key", "a").want(t, 429, nil)
 	s.get("/", "X-Key", "b").want(t, 200, map[string]string{"RateLimit-Policy": `"site";q=3;w=3600, "key";q=1;w=3600`})
@@ -581,14 +580,14 @@ func TestLimitsOfARequest(t *testing.T) {
 			return []weir.Claim{{Key: account, Limit: limit}, {Key: "site", Limit: whole, Cost: 2}}, err
 		}
 	}
-	serveWith := func(options ...httplimit.Option) *site {
-		m, err := httplimit.ByRequest(newClock().store(), claims, options...)
+	serveWith := func(options *httplimit.Options) *site {
+		m, err := httplimit.ByRequest(newClock().store(), claims, options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return serve(t, m(hello))
 	}
-	s := serveWith()
+	s := serveWith(nil)
 	s.get("/", "X-Account", "ann").want(t, 200, map[string]string{"RateLimit-Policy": `"plan";q=2;w=3600, "site";q=6;w=3600`})
 	s.get("/", "X-Account", "ann").want(t, 200, nil)
 	s.get("/", "X-Account", "ann").want(t, 429, nil)
@@ -600,8 +599,8 @@ func TestLimitsOfARequest(t *testing.T) {
 	s.get("/", "X-Account", "free").want(t, 200, map[string]string{"RateLimit": ""})
 	s.get("/", "X-Account", "unknown").want(t, 403, nil)
 	s.get("/", "X-Account", "away").want(t, 200, nil)
-	serveWith(httplimit.WithStoreErrors(httplimit.FailClosed)).get("/", "X-Account", "away").want(t, 503, nil)
-	strict := serveWith(httplimit.WithMissing(httplimit.Deny), httplimit.WithCost(func(*http.Request) int64 { return 4 }))
+	serveWith(&httplimit.Options{StoreErrors: httplimit.FailClosed}).get("/", "X-Account", "away").want(t, 503, nil)
+	strict := serveWith(&httplimit.Options{Missing: httplimit.Deny, Cost: func(*http.Request) int64 { return 4 }})
 	strict.get("/").want(t, 403, nil)
 	strict.get("/", "X-Account", "ann").want(t, 200, map[string]string{"RateLimit": `"plan";r=0;t=3600, "site";r=4;t=1200`})
 }
@@ -613,25 +612,23 @@ func TestInvalidOptionsAreReported(t *testing.T) {
 	part := httplimit.Part{Key: httplimit.PeerAddress, Limits: []*weir.Limit{limit}}
 	made := func(_ middleware, err error) error { return err }
 	for name, err := range map[string]error{
-		"no limiter":   made(httplimit.New(nil, httplimit.PeerAddress)),
-		"no key":       made(httplimit.New(l, nil)),
-		"status":       made(httplimit.New(l, httplimit.PeerAddress, httplimit.WithStatus(200))),
-		"body":         made(httplimit.New(l, httplimit.PeerAddress, httplimit.WithBody(nil))),
-		"fields":       made(httplimit.New(l, httplimit.PeerAddress, httplimit.WithFields(99))),
-		"no store":     made(httplimit.Together(nil, []httplimit.Part{part})),
-		"no parts":     made(httplimit.Together(store, nil)),
-		"twice":        made(httplimit.Together(store, []httplimit.Part{part, part})),
-		"no limits":    made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress}})),
-		"a nil limit":  made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress, Limits: []*weir.Limit{nil}}})),
-		"no part's":    made(httplimit.Together(store, []httplimit.Part{{Limits: []*weir.Limit{limit}}})),
-		"no function":  made(httplimit.ByRequest(store, nil)),
-		"other policy": made(httplimit.Together(store, []httplimit.Part{{Key: part.Key, Limits: part.Limits, Missing: 9}})),
+		"no limiter":   made(httplimit.New(nil, httplimit.PeerAddress, nil)),
+		"no key":       made(httplimit.New(l, nil, nil)),
+		"status":       made(httplimit.New(l, httplimit.PeerAddress, &httplimit.Options{Status: 200})),
+		"no store":     made(httplimit.Together(nil, []httplimit.Part{part}, nil)),
+		"no parts":     made(httplimit.Together(store, nil, nil)),
+		"twice":        made(httplimit.Together(store, []httplimit.Part{part, part}, nil)),
+		"no limits":    made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress}}, nil)),
+		"a nil limit":  made(httplimit.Together(store, []httplimit.Part{{Key: httplimit.PeerAddress, Limits: []*weir.Limit{nil}}}, nil)),
+		"no part's":    made(httplimit.Together(store, []httplimit.Part{{Limits: []*weir.Limit{limit}}}, nil)),
+		"no function":  made(httplimit.ByRequest(store, nil, nil)),
+		"other policy": made(httplimit.Together(store, []httplimit.Part{{Key: part.Key, Limits: part.Limits, Missing: 9}}, nil)),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	teapot := serve(t, perAddress(t, l, httplimit.WithStatus(418))(hello))
+	teapot := serve(t, perAddress(t, l, &httplimit.Options{Status: 418})(hello))
 	teapot.get("/").want(t, 200, nil)
 	teapot.get("/").want(t, 418, map[string]string{"Retry-After": "60"})
 }
@@ -681,7 +678,7 @@ func TestKeys(t *testing.T) {
 
 // Inside a mux the matched route is known, over a real socket.
 func TestRoutesHaveSeparateKeys(t *testing.T) {
-	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.MethodRoute)
+	m, err := httplimit.New(limiter(t, newClock().store(), weir.PerMinute(1)), httplimit.MethodRoute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

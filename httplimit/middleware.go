@@ -16,15 +16,15 @@ import (
 
 // New makes middleware that asks a limiter about each request. With several limits the field
 // RateLimit describes the deciding one; [Together] describes all.
-func New(limiter *weir.Limiter, key Key, options ...Option) (func(http.Handler) http.Handler, error) {
+func New(limiter *weir.Limiter, key Key, options *Options) (func(http.Handler) http.Handler, error) {
 	if limiter == nil || key == nil {
 		return nil, errors.New("httplimit: the limiter or the key is nil; give both, such as PeerAddress for the key")
 	}
-	c, err := configure(options, forLimits)
+	o, c, err := configured(options)
 	if err != nil {
 		return nil, err
 	}
-	d := &byLimiter{config: c, limiter: limiter, key: key, holds: holds(limiter.Limits())}
+	d := &byLimiter{Options: o, limiter: limiter, key: key, holds: holds(limiter.Limits())}
 	return c.middleware(d.decide, limiter.Limits()), nil
 }
 
@@ -33,16 +33,16 @@ type Part struct {
 	Key     Key
 	Limits  []*weir.Limit // such as Limiter.Limits()
 	Missing Missing
-	Cost    func(*http.Request) int64 // of this part; nil: WithCost, or 1
+	Cost    func(*http.Request) int64 // of this part; nil: Options.Cost, or 1
 }
 
 // Together makes middleware that asks limits with separate keys in one call of the store: a request
 // that one of them refuses is charged to none. A limit may be in one part only.
-func Together(store weir.Store, parts []Part, options ...Option) (func(http.Handler) http.Handler, error) {
+func Together(store weir.Store, parts []Part, options *Options) (func(http.Handler) http.Handler, error) {
 	if store == nil {
 		return nil, errors.New("httplimit: the store is nil; give one, such as memstore.New()")
 	}
-	c, err := configure(options, forLimits)
+	o, c, err := configured(options)
 	if err != nil {
 		return nil, err
 	}
@@ -50,33 +50,33 @@ func Together(store weir.Store, parts []Part, options ...Option) (func(http.Hand
 	if err != nil {
 		return nil, err
 	}
-	d, err := newByClaims(c, store)
+	d, err := newByClaims(o, store)
 	if err != nil {
 		return nil, err
 	}
-	d.claims, d.own = claimsOf(c, slices.Clone(parts))
+	d.claims, d.own = claimsOf(o, slices.Clone(parts))
 	return c.middleware(d.decide, limits), nil
 }
 
 // ByRequest makes middleware that asks about the claims that a function returns for each request, in one call of the
 // store: limits from a database, or several of one request. Without claims the request passes. A claim without a key
-// has WithMissing's, one without a cost WithCost's, or 1. An error that is ErrMissing is answered 403, others are
+// has Options.Missing, one without a cost Options.Cost, or 1. An error that is ErrMissing is answered 403, others are
 // errors of the store.
-func ByRequest(store weir.Store, claims func(*http.Request) ([]weir.Claim, error), options ...Option) (
+func ByRequest(store weir.Store, claims func(*http.Request) ([]weir.Claim, error), options *Options) (
 	func(http.Handler) http.Handler, error,
 ) {
 	if store == nil || claims == nil {
 		return nil, errors.New("httplimit: the store or the function is nil; give both")
 	}
-	c, err := configure(options, forLimits)
+	o, c, err := configured(options)
 	if err != nil {
 		return nil, err
 	}
-	d, err := newByClaims(c, store)
+	d, err := newByClaims(o, store)
 	if err != nil {
 		return nil, err
 	}
-	d.claims = func(decided *call) error { return c.claimsBy(claims, decided) }
+	d.claims = func(decided *call) error { return o.claimsBy(claims, decided) }
 	return c.middleware(d.decide, nil), nil
 }
 

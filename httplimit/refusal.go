@@ -15,7 +15,7 @@ import (
 
 // A Refusal is the content of a refusal's body.
 type Refusal struct {
-	// Status is 429 (or that of WithStatus or of the rule) for an exceeded limit; 403 for a
+	// Status is 429 (or that of the options or of the rule) for an exceeded limit; 403 for a
 	// missing key with the policy Deny, or for a list; 409 for a repeated request that a rule
 	// refuses; 503 if the store did not respond and the policy is FailClosed, or if the request was
 	// canceled; 400 for a request that rules cannot read; 500 for invalid input of the program.

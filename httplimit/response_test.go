@@ -53,7 +53,7 @@ func TestDecidingRuleSetsTheResponse(t *testing.T) {
 				name := outcome + " " + family + " " + body
 				store := newClock().store()
 				text := fmt.Sprintf("  - {name: a, %s, response: {fields: %s, body: %s}}", o.rule, family, b.text)
-				handler := byRules(t, store, text)(hello)
+				handler := byRules(t, store, text, nil)(hello)
 				if o.broken {
 					store.Close()
 				}
@@ -120,7 +120,7 @@ func TestFieldFamiliesCoexist(t *testing.T) {
   - {name: tried, mode: shadow, limit: sliding_log 1/1h}
 `
 	clock := newClock()
-	handler := byRules(t, clock.store(), text)(hello)
+	handler := byRules(t, clock.store(), text, nil)(hello)
 	r := ask(handler, "GET", "/")
 	for name, want := range map[string]string{
 		"RateLimit-Policy": `"site";q=100;w=60, "ip";q=10;w=3600`, "RateLimit": `"site";r=99;t=60, "ip";r=9;t=3600`,
@@ -143,7 +143,7 @@ func TestStatusesAndLists(t *testing.T) {
 	const text = `
   - {name: a, match: {path: /a}, limit: sliding_log 1/1m, response: {status: 503}}
 `
-	m, err := httplimit.ByRules(gateOf(t, newClock().store(), text+"\ndeny: {client.ip: [203.0.113.0/24]}\nallow: {header.X-Pass: [yes-please]}\n"))
+	m, err := httplimit.ByRules(gateOf(t, newClock().store(), text+"\ndeny: {client.ip: [203.0.113.0/24]}\nallow: {header.X-Pass: [yes-please]}\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,11 +218,11 @@ func TestSettleByResponse(t *testing.T) {
 	} {
 		g := gateOf(t, newClock().store(), tt.text)
 		var unsettled error
-		m, err := httplimit.ByRules(g, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+		m, err := httplimit.ByRules(g, &httplimit.RuleOptions{Observe: func(_ *http.Request, e httplimit.Event) {
 			if e.Outcome == httplimit.Unsettled {
 				unsettled = e.Err
 			}
-		}))
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestSettleByUpstreamResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := gateOf(t, newClock().store(), "  - {name: a, limit: sliding_log 100/1h, cost: {settle: header.X-Cost}}")
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,22 +308,22 @@ func TestCostAfter(t *testing.T) {
 			}
 			var seen string
 			var events []httplimit.Outcome
-			options := []httplimit.Option{
-				httplimit.WithCost(func(*http.Request) int64 { return tt.estimate }),
-				httplimit.WithCostAfter(func(_ *http.Request, status int, header http.Header, bytes int64) int64 {
+			options := &httplimit.Options{
+				Cost: func(*http.Request) int64 { return tt.estimate },
+				CostAfter: func(_ *http.Request, status int, header http.Header, bytes int64) int64 {
 					seen = fmt.Sprint(status, " ", bytes)
 					if header.Get("X-Cost") != "" {
 						return -1
 					}
 					return bytes
-				}),
-				httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) { events = append(events, e.Outcome) }),
+				},
+				Observe: func(_ *http.Request, e httplimit.Event) { events = append(events, e.Outcome) },
 			}
 			key := httplimit.Constant("all")
-			m, err := httplimit.New(l, key, options...)
+			m, err := httplimit.New(l, key, options)
 			if kind == "Together" {
 				own := httplimit.Part{Key: key, Limits: []*weir.Limit{ownLimit}, Cost: func(*http.Request) int64 { return 2 }}
-				m, err = httplimit.Together(store, []httplimit.Part{{Key: key, Limits: []*weir.Limit{limit}}, own}, options...)
+				m, err = httplimit.Together(store, []httplimit.Part{{Key: key, Limits: []*weir.Limit{limit}}, own}, options)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -381,7 +381,7 @@ func (s remote) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant
 func TestCanceledDelayIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gateOf(t, memstore.New(), "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: q, limit: leaky_queue 1/1s queue 5}")
-		m, err := httplimit.ByRules(g)
+		m, err := httplimit.ByRules(g, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,11 +399,11 @@ func TestCanceledDelayIsNotSettled(t *testing.T) {
 // Leases and costs are settled for a disconnected client too.
 func TestCanceledRequestIsSettled(t *testing.T) {
 	g := gateOf(t, remote{memstore.New()}, "  - {name: a, limit: sliding_log 100/1h, cost: {default: 10, settle: bytes}}\n  - {name: jobs, limit: concurrency 1 ttl 1h}")
-	m, err := httplimit.ByRules(g, httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+	m, err := httplimit.ByRules(g, &httplimit.RuleOptions{Observe: func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
 			t.Errorf("%+v", e)
 		}
-	}))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestCanceledRequestIsSettled(t *testing.T) {
 func TestMeterKeepsResponseWriterFeatures(t *testing.T) {
 	text := "  - {name: a, limit: sliding_log 100000/1h, cost: {settle: bytes}}"
 	g := gateOf(t, newClock().store(), text)
-	m, err := httplimit.ByRules(g)
+	m, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,8 +500,7 @@ func TestStatusOfHijackedResponse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := httplimit.New(l, httplimit.Constant("all"),
-			httplimit.WithCostAfter(func(_ *http.Request, status int, _ http.Header, _ int64) int64 { seen = status; return 1 }))
+		m, err := httplimit.New(l, httplimit.Constant("all"), &httplimit.Options{CostAfter: func(_ *http.Request, status int, _ http.Header, _ int64) int64 { seen = status; return 1 }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -539,17 +538,13 @@ deny: {query.who: mallory}`
 		{"/own", "text/plain; charset=utf-8", 429}, {"/?who=mallory", page, 403}, {"/key?k=1&k=2", page, 400},
 	} {
 		for _, pages := range []bool{true, false} {
-			var options []httplimit.Option
 			kind, vary := test.kind, "Accept-Language"
-			if pages {
-				options = append(options, httplimit.WithPages())
-			}
 			if kind == page && pages {
 				vary = "Accept, Accept-Language"
 			} else if kind == page {
 				kind = problem
 			}
-			m, err := httplimit.ByRules(g, options...)
+			m, err := httplimit.ByRules(g, &httplimit.RuleOptions{Pages: pages})
 			if err != nil {
 				t.Fatal(err)
 			}

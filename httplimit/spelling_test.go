@@ -17,7 +17,7 @@ func TestCookieSpellingsShareOneKey(t *testing.T) {
 		"a=b c": 200, "a=bsid=victim": 200,
 		"sid=another": 200, "sid=%2576ictim": 200, "Sid=victim": 400, "x=1": 200,
 	} {
-		s := byRules(t, newClock().store(), text)(hello)
+		s := byRules(t, newClock().store(), text, nil)(hello)
 		if first := ask(s, "GET", "/", header("Cookie", "sid=victim")); first.Code != 200 {
 			t.Fatal(first.Code, first.Body)
 		}
@@ -37,7 +37,7 @@ func TestDuplicateValuesGiveNoKey(t *testing.T) {
 		"  - {name: a, match: {path: /other}, key: [header.X-Api-Key], limit: 9/1m}":                      {"header": 200, "query": 200},
 		"  - {name: a, key: [client.ip], candidate: {limit: 1/1m, key: [header.X-Api-Key]}, limit: 9/1m}": {"header": 400, "query": 200},
 	} {
-		s := byRules(t, newClock().store(), text)(hello)
+		s := byRules(t, newClock().store(), text, nil)(hello)
 		for what, want := range requests {
 			target, second := "/", "2"
 			switch what {
@@ -65,7 +65,7 @@ func TestSpellingsForAKindOfService(t *testing.T) {
 		if kind != "" {
 			text += "\nservice_kind: " + kind
 		}
-		s := byRules(t, newClock().store(), text)(hello)
+		s := byRules(t, newClock().store(), text, nil)(hello)
 		if r := ask(s, "GET", "/?user_id=w&user.id=v", func(*http.Request) {}); r.Code != want {
 			t.Errorf("%q: %d %s, want %d", kind, r.Code, r.Body, want)
 		}
@@ -81,7 +81,7 @@ func TestParameterSpellingsGiveNoKey(t *testing.T) {
 		"user_id=w&user.id=v": 400, "user_id=w&user+id=v": 400, "user_id=w&user[id=v": 400, "user_id[]=v": 400, "user_id[a]=v": 400,
 		"user_id=w&User_Id=v": 400, "user.id=v": 400, "+user.id=v": 400, "user_id=v%00": 400,
 	} {
-		s := byRules(t, newClock().store(), text)(hello)
+		s := byRules(t, newClock().store(), text, nil)(hello)
 		if first := ask(s, "GET", "/?user_id=v"); first.Code != 200 {
 			t.Fatal(first.Code, first.Body)
 		}
@@ -93,7 +93,7 @@ func TestParameterSpellingsGiveNoKey(t *testing.T) {
 
 // net/http keeps the blank of a folded line.
 func TestBlanksRoundAHeaderAreNoPartOfAKey(t *testing.T) {
-	s := byRules(t, newClock().store(), "  - {name: a, key: [header.X-Key], limit: sliding_log 1/1m}")(hello)
+	s := byRules(t, newClock().store(), "  - {name: a, key: [header.X-Key], limit: sliding_log 1/1m}", nil)(hello)
 	for _, c := range []struct {
 		value string
 		want  int

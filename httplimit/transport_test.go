@@ -255,12 +255,11 @@ func TestTransportHostsAreBounded(t *testing.T) {
 func TestTransportReadsMiddlewareFields(t *testing.T) {
 	var refused atomic.Int64
 	store := memstore.New()
-	m := perAddress(t, limiter(t, store, weir.FixedWindow{Limit: 2, Window: 300 * time.Millisecond}),
-		httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
-			if e.Outcome == httplimit.Refused {
-				refused.Add(1)
-			}
-		}))
+	m := perAddress(t, limiter(t, store, weir.FixedWindow{Limit: 2, Window: 300 * time.Millisecond}), &httplimit.Options{Observe: func(_ *http.Request, e httplimit.Event) {
+		if e.Outcome == httplimit.Refused {
+			refused.Add(1)
+		}
+	}})
 	server := httptest.NewServer(m(hello))
 	t.Cleanup(server.Close)
 	client := &http.Client{Transport: &httplimit.Transport{Retries: 3}}

@@ -129,7 +129,7 @@ func TestMiddlewareAndGatesFallBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited, err := httplimit.New(api, httplimit.PeerAddress, httplimit.WithStoreErrors(httplimit.FailClosed))
+	limited, err := httplimit.New(api, httplimit.PeerAddress, &httplimit.Options{StoreErrors: httplimit.FailClosed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func api(store weir.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	limited, err := httplimit.ByRules(g, httplimit.WithUser(user))
+	limited, err := httplimit.ByRules(g, &httplimit.RuleOptions{User: user})
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer limits.Close()
-	limited, err := limits.Middleware(httplimit.WithService(service))
+	limited, err := limits.Middleware(&httplimit.RuleOptions{Service: service})
 	if err != nil {
 		log.Fatal(err)
 	}

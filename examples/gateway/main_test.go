@@ -32,7 +32,7 @@ func limited(t *testing.T) func(http.Handler) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	middleware, err := httplimit.ByRules(g, httplimit.WithService(service))
+	middleware, err := httplimit.ByRules(g, &httplimit.RuleOptions{Service: service})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func serve(store weir.Store) (*grpc.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := grpclimit.ByRules(decider, grpclimit.WithExempt("/grpc.health.v1.Health/"))
+	limits, err := grpclimit.ByRules(decider, &grpclimit.RuleOptions{Exempt: []string{"/grpc.health.v1.Health/"}})
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func page(store weir.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	limited, err := httplimit.ByRules(g, httplimit.WithDescriptors(field))
+	limited, err := httplimit.ByRules(g, &httplimit.RuleOptions{Descriptor: field})
 	if err != nil {
 		return nil, err
 	}

@@ -337,13 +337,10 @@ func (l *Setup) withPathForm(file *rules.File) *rules.File {
 }
 
 // HTTPOptions are the settings of middleware by rules: accepted methods, the form of paths, and the client address.
-func (l *Setup) HTTPOptions() []httplimit.Option {
-	opts := []httplimit.Option{httplimit.WithPathForm(l.Form), httplimit.WithClients(l.Clients)}
-	if !l.AnyMethod {
-		opts = append(opts, httplimit.WithRegisteredMethods())
-	}
+func (l *Setup) HTTPOptions() *httplimit.RuleOptions {
+	o := &httplimit.RuleOptions{PathForm: &l.Form, Clients: l.Clients, RegisteredMethods: !l.AnyMethod}
 	if l.CountryHeader != "" {
-		opts = append(opts, httplimit.WithCountry(l.countryOf))
+		o.Country = l.countryOf
 	}
-	return opts
+	return o
 }

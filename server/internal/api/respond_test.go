@@ -33,8 +33,8 @@ func TestResponseIsThatOfTheGateway(t *testing.T) {
 	clock := func() weir.Instant { return 1_790_000_000_000_000 }
 	store := func() weir.Store { return memstore.New(memstore.WithClock(clock)) }
 	s := serve(t, newWitness(t, handler(t, store(), respondRules)))
-	user := httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") })
-	limited, err := httplimit.ByRules(gatetest.New(t, store(), respondRules), user, httplimit.WithPages())
+	user := func(r *http.Request) string { return r.Header.Get("X-User") }
+	limited, err := httplimit.ByRules(gatetest.New(t, store(), respondRules), &httplimit.RuleOptions{User: user, Pages: true})
 	if err != nil {
 		t.Fatal(err)
 	}

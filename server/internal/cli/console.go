@@ -26,7 +26,7 @@ func (v *server) openConsole(access *web.Access) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httplimit.New(logins, v.client)
+	limit, err := httplimit.New(logins, v.client, nil)
 	c := console.Config{Access: access, Ledger: v.engine.Book != nil, LimitLogins: limit, Log: v.log}
 	return console.New(c), err
 }

@@ -138,13 +138,13 @@ func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *exp
 	if err != nil {
 		return nil, err
 	}
-	opts := append(l.HTTPOptions(),
-		httplimit.WithObserver(e.event),
-		httplimit.WithUser(func(*http.Request) string { return a.User }),
-		httplimit.WithService(func(*http.Request) string { return a.Service }),
-		httplimit.WithDescriptors(func(_ *http.Request, name string) string { return a.described[name] }),
-		httplimit.WithDescriptorKeys(func(*http.Request) []string { return a.DescriptorKeys }))
-	middleware, err := httplimit.ByRules(g, opts...)
+	o := l.HTTPOptions()
+	o.Observe = e.event
+	o.User = func(*http.Request) string { return a.User }
+	o.Service = func(*http.Request) string { return a.Service }
+	o.Descriptor = func(_ *http.Request, name string) string { return a.described[name] }
+	o.DescriptorKeys = func(*http.Request) []string { return a.DescriptorKeys }
+	middleware, err := httplimit.ByRules(g, o)
 	if err != nil {
 		return nil, err
 	}

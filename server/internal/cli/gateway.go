@@ -21,11 +21,11 @@ func (v *server) openGateway(l *listenerFlags) error {
 		return err
 	}
 	counts := v.count(l)
-	opts := append(v.byRules(counts), httplimit.WithRules(gateway.RulesOf), httplimit.WithGRPCStatus(),
-		httplimit.WithPages(),
-		httplimit.WithObserver(v.flags.access.observer(v.observed(counts))),
-		httplimit.WithService(func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }))
-	limit, err := httplimit.ByRules(v.engine.Gate, opts...)
+	o := v.byRules(counts)
+	o.Rules, o.GRPCStatus, o.Pages = gateway.RulesOf, true, true
+	o.Observe = v.flags.access.observer(v.observed(counts))
+	o.Service = func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }
+	limit, err := httplimit.ByRules(v.engine.Gate, o)
 	if err != nil {
 		return err
 	}
@@ -95,20 +95,21 @@ func (v *server) count(l *listenerFlags) *servermetrics.Server {
 }
 
 // byRules are the options of front ends that decide HTTP requests.
-func (v *server) byRules(counts *servermetrics.Server) []httplimit.Option {
-	opts := append(v.engine.HTTPOptions(), httplimit.WithObserver(v.afterwards(counts)))
+func (v *server) byRules(counts *servermetrics.Server) *httplimit.RuleOptions {
+	o := v.engine.HTTPOptions()
+	o.Observe = v.afterwards(counts)
 	if name := v.flags.service; name != "" {
-		opts = append(opts, httplimit.WithService(func(*http.Request) string { return name }))
+		o.Service = func(*http.Request) string { return name }
 	}
 	if name := v.flags.userHeader; name != "" {
-		opts = append(opts, httplimit.WithUser(func(r *http.Request) string {
+		o.User = func(r *http.Request) string {
 			if !v.engine.Clients.TrustsPeer(r) { // any client can send the header
 				return ""
 			}
 			return r.Header.Get(name)
-		}))
+		}
 	}
-	return opts
+	return o
 }
 
 // observed notes decisions of the gateway, and failures after a grant.

@@ -39,7 +39,7 @@ func open(t *testing.T, tokens ...web.Token) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := httplimit.New(limiter, httplimit.PeerAddress)
+	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

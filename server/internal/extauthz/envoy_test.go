@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
@@ -80,7 +80,7 @@ func serve(t *testing.T, rules string) *limiter {
 	t.Helper()
 	// Time stands still: a busy machine may take longer than the page's minute.
 	g := gatetest.New(t, memstore.New(memstore.WithClock(func() weir.Instant { return 1 })), rules)
-	authorization, err := extauthz.New(g, new(clientaddr.Extractor))
+	authorization, err := extauthz.New(g, new(httplimit.RuleOptions))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 )
@@ -47,25 +46,19 @@ import (
 // A service implements Authorization. It is safe for concurrent use.
 type service struct {
 	auth.UnimplementedAuthorizationServer
-	clients *clientaddr.Extractor
 	limited http.Handler
 }
 
-// New returns a function that registers the service at a server. clients are the trusted proxies before Envoy; with nil
-// no proxy is trusted. The options are those of httplimit.ByRules. context_extensions of Envoy's routes are the
+// New returns a function that registers the service at a server. The options, which it changes, are those of
+// httplimit.ByRules: their Clients are the trusted proxies before Envoy. context_extensions of Envoy's routes are the
 // descriptors of rules.
-func New(g *gate.Gate, clients *clientaddr.Extractor, options ...httplimit.Option) (func(grpc.ServiceRegistrar),
-	error) {
-	if clients == nil {
-		clients = new(clientaddr.Extractor)
-	}
-	all := []httplimit.Option{httplimit.WithClients(clients), httplimit.WithoutSettling(),
-		httplimit.WithDescriptors(extension)}
-	limited, err := httplimit.ByRules(g, append(all, options...)...)
+func New(g *gate.Gate, options *httplimit.RuleOptions) (func(grpc.ServiceRegistrar), error) {
+	options.KeepEstimates, options.Descriptor = true, extension
+	limited, err := httplimit.ByRules(g, options)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{clients: clients, limited: limited(http.HandlerFunc(pass))}
+	s := &service{limited: limited(http.HandlerFunc(pass))}
 	return func(to grpc.ServiceRegistrar) { auth.RegisterAuthorizationServer(to, s) }, nil
 }
 

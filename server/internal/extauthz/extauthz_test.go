@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/server/internal/extauthz"
@@ -43,7 +44,7 @@ func serviceOn(t testing.TB, store weir.Store, rules string, trusted ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	register, err := extauthz.New(gatetest.Of(t, store, gatetest.Rules(t, rules)), clients)
+	register, err := extauthz.New(gatetest.Of(t, store, gatetest.Rules(t, rules)), &httplimit.RuleOptions{Clients: clients})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,18 +53,18 @@ type handler struct {
 	limited http.Handler
 }
 
-// New returns the handler, for any method and path. clients are the trusted peers; with nil no peer
-// is trusted, and every request is answered 403. The options are those of httplimit.ByRules.
-func New(g *gate.Gate, clients *clientaddr.Extractor, options ...httplimit.Option) (http.Handler, error) {
-	if clients == nil {
-		clients = new(clientaddr.Extractor)
+// New returns the handler, for any method and path. The options, which it changes, are those of httplimit.ByRules:
+// their Clients are the trusted peers; with nil no peer is trusted, and every request is answered 403.
+func New(g *gate.Gate, options *httplimit.RuleOptions) (http.Handler, error) {
+	options.KeepEstimates = true
+	if options.Clients == nil {
+		options.Clients = new(clientaddr.Extractor)
 	}
-	all := append([]httplimit.Option{httplimit.WithClients(clients), httplimit.WithoutSettling()}, options...)
-	limited, err := httplimit.ByRules(g, all...)
+	limited, err := httplimit.ByRules(g, options)
 	if err != nil {
 		return nil, err
 	}
-	return &handler{clients, limited(http.HandlerFunc(pass))}, nil
+	return &handler{options.Clients, limited(http.HandlerFunc(pass))}, nil
 }
 
 // pass answers a granted request.

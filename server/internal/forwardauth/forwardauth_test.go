@@ -40,7 +40,7 @@ func proxies(t testing.TB) *clientaddr.Extractor {
 func open(t testing.TB, text string) http.Handler {
 	t.Helper()
 	g, _ := gateOf(t, text)
-	handler, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, &httplimit.RuleOptions{Clients: proxies(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +96,14 @@ func TestUntrustedPeerGetsConfigurationHint(t *testing.T) {
 		}
 	}
 	g, _ := gateOf(t, perIP)
-	trustsNone, err := forwardauth.New(g, nil)
+	trustsNone, err := forwardauth.New(g, new(httplimit.RuleOptions))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := put(trustsNone, "GET", asked, "127.0.0.1:1", question("/a", "192.0.2.1")...); r.Code != 403 {
 		t.Errorf("without trusted peers: %d", r.Code)
 	}
-	if _, err := forwardauth.New(nil, nil); err == nil {
+	if _, err := forwardauth.New(nil, new(httplimit.RuleOptions)); err == nil {
 		t.Error("no gate: no error")
 	}
 }
@@ -220,7 +220,7 @@ func TestDenyStatus(t *testing.T) {
   - {name: gone, match: {path: /gone}, on_store_error: deny, limit: sliding_log 9/1m}
 `
 	g, store := gateOf(t, text)
-	handler, err := forwardauth.New(g, proxies(t))
+	handler, err := forwardauth.New(g, &httplimit.RuleOptions{Clients: proxies(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,11 +245,11 @@ func TestConcurrencyIsNotHeldAndCostsAreNotSettled(t *testing.T) {
   - {name: jobs, match: {path: /jobs}, limit: concurrency 1 ttl 1h}
 `
 	g, _ := gateOf(t, text)
-	handler, err := forwardauth.New(g, proxies(t), httplimit.WithObserver(func(_ *http.Request, e httplimit.Event) {
+	handler, err := forwardauth.New(g, &httplimit.RuleOptions{Clients: proxies(t), Observe: func(_ *http.Request, e httplimit.Event) {
 		if e.Err != nil {
 			t.Errorf("%+v", e)
 		}
-	}))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/webtest"
@@ -130,7 +131,7 @@ func newStreet(t *testing.T) *street {
 	}
 	// Time stands still: a unit of the page's limit comes back each 20 s, and a busy machine takes longer.
 	store := memstore.New(memstore.WithClock(func() weir.Instant { return 1 }))
-	handler, err := forwardauth.New(gatetest.Of(t, store, set), clients)
+	handler, err := forwardauth.New(gatetest.Of(t, store, set), &httplimit.RuleOptions{Clients: clients})
 	if err != nil {
 		t.Fatal(err)
 	}

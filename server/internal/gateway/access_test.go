@@ -24,7 +24,7 @@ func logged(t *testing.T, c gateway.AccessConfig, upstream string, requests ...s
 	c.Clients, c.Log = new(clientaddr.Extractor), slog.New(slog.DiscardHandler)
 	log := gateway.NewAccessLog(c)
 	g := gatetest.New(t, memstore.New(), "rules: [{name: login, match: {path: /login}, key: [client.ip], limit: 1/1h}]")
-	limit, err := httplimit.ByRules(g, httplimit.WithObserver(log.Decided))
+	limit, err := httplimit.ByRules(g, &httplimit.RuleOptions{Observe: log.Decided})
 	if err != nil {
 		t.Fatal(err)
 	}

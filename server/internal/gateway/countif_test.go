@@ -121,8 +121,8 @@ func TestLoginsAreCountedExactly(t *testing.T) {
 			var engines []*engine.Engine
 			for range test.nodes {
 				e := engineOn(t, store)
-				user := httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") })
-				limit, err := e.Middleware(user)
+				user := func(r *http.Request) string { return r.Header.Get("X-User") }
+				limit, err := e.Middleware(&httplimit.RuleOptions{User: user})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,7 +15,7 @@ import (
 // service that ignores disconnects.
 func TestDisconnectedClientsStayCounted(t *testing.T) {
 	g := gatetest.New(t, memstore.New(), "rules: [{name: c, limit: concurrency 2 ttl 1h, hold_until: done}]")
-	limit, err := httplimit.ByRules(g)
+	limit, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

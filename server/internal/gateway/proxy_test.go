@@ -37,7 +37,7 @@ func limited(t testing.TB, n int64) middleware {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := httplimit.New(limiter, httplimit.PeerAddress)
+	limit, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestResponsesHaveTheFieldsOfTheService(t *testing.T) {
 	})
 	gateway := front(t, newGateway(t, service.URL, unlimited))
 	g := gatetest.New(t, memstore.New(), "rules: [{name: c, count_if: {status: [401]}, limit: sliding_log 99999/1h}]")
-	limit, err := httplimit.ByRules(g)
+	limit, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

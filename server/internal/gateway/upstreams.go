@@ -217,7 +217,7 @@ func ServiceOf(r *http.Request) string {
 	return ""
 }
 
-// RulesOf is the rule set by which a request was routed, for httplimit.WithRules; nil without routes.
+// RulesOf is the rule set by which a request was routed, for httplimit.RuleOptions; nil without routes.
 func RulesOf(r *http.Request) *rules.Set {
 	if p := passageOf(r.Context()); p != nil {
 		return p.table.set

@@ -95,7 +95,7 @@ func gateway(t *testing.T, x *exporter) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := httplimit.ByRules(g)
+	limit, err := httplimit.ByRules(g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,8 +125,7 @@ func newServer(t *testing.T, set *rules.Set, service http.RoundTripper) *server 
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := httplimit.ByRules(g, httplimit.WithClients(clients), httplimit.WithRegisteredMethods(),
-		httplimit.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }))
+	limit, err := httplimit.ByRules(g, &httplimit.RuleOptions{Clients: clients, RegisteredMethods: true, User: func(r *http.Request) string { return r.Header.Get("X-User") }})
 	if err != nil {
 		t.Fatal(err)
 	}
