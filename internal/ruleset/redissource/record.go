@@ -1,7 +1,6 @@
 package redissource
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,63 +56,12 @@ var (
 // version is the only version of the layout.
 const version = "1"
 
-// A record is a parsed rule.
-type record struct {
-	enabled bool
-	kind    string // of limitTypes
-	target  string
-	spec    *rules.Spec
-}
-
-// appendTo appends text that is equal for equal rules: everything that determines the spec.
-func (r *record) appendTo(dst []byte) []byte {
-	texts := []string{r.spec.Name, r.spec.Label, r.spec.Description, r.kind, r.target, r.spec.Limit[0],
-		string(r.spec.Mode), string(r.spec.OnStoreError)}
-	for _, t := range r.spec.Message {
-		texts = append(texts, t.Language, t.Text)
-	}
-	for _, text := range texts {
-		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
-	}
-	return dst
-}
-
-// A reader parses one hash or message.
-type reader struct {
-	key      string // as named in problems
-	fields   map[string]string
-	problems []ruleset.Problem
-	ignored  []ruleset.Problem // fields that have no effect in a valid rule
-}
-
-// examine parses the fields one by one. check finds conflicts between them.
-func examine(key, name string, fields map[string]string) *examined {
-	r := &reader{key: key, fields: fields}
-	r.names()
-	rec := record{spec: &rules.Spec{Name: name, Label: r.label(), Description: r.description()}}
-	r.text("id")
-	rec.enabled = r.flag("enabled")
-	rec.kind = r.word("limitType", limitTypes)
-	rec.target = r.text("limitTarget")
-	if rec.kind == global && !r.has("limitTarget") {
-		rec.target = anyTarget
-	}
-	r.limit(rec.spec)
-	rec.spec.Mode = rules.Mode(r.choice("mode", "ENFORCE", "SHADOW"))
-	rec.spec.OnStoreError = rules.StoreError(r.choice("onStoreError", "LOCAL", "ALLOW", "DENY"))
-	if len(r.problems) == 0 {
-		rec.spec.Message = r.message(rec.spec.Limit)
-		r.target(&rec)
-	}
-	return &examined{rec, r.problems, r.ignored}
-}
-
 // label returns the label. A label that cannot be shown is ignored, because the limits matter more.
-func (r *reader) label() string {
-	text := r.fields["ruleName"]
+func (h *Hash) label() string {
+	text := h.fields["ruleName"]
 	if utf8.RuneCountInString(text) > bounds.Label || !utf8.ValidString(text) ||
 		strings.ContainsFunc(text, unicode.IsControl) {
-		r.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
+		h.ignore("ruleName", fmt.Sprintf("is not shown: it has over %d characters, or some that cannot be shown",
 			bounds.Label))
 		return ""
 	}
@@ -121,11 +69,11 @@ func (r *reader) label() string {
 }
 
 // description returns the description; like a label it is ignored if it cannot be shown.
-func (r *reader) description() string {
-	text := r.fields["description"]
+func (h *Hash) description() string {
+	text := h.fields["description"]
 	control := func(c rune) bool { return c != '\n' && unicode.IsControl(c) }
 	if len(text) > bounds.Description || !utf8.ValidString(text) || strings.ContainsFunc(text, control) {
-		r.ignore("description", fmt.Sprintf("is not shown: it has over %d bytes, or some that cannot be shown",
+		h.ignore("description", fmt.Sprintf("is not shown: it has over %d bytes, or some that cannot be shown",
 			bounds.Description))
 		return ""
 	}
@@ -134,17 +82,17 @@ func (r *reader) description() string {
 
 // message returns the field message, which has no language, and those such as message.zh, English before the others.
 // Messages with mistakes are ignored, because the limits matter more.
-func (r *reader) message(limit []string) (list []rules.Translation) {
-	for _, field := range sorted(r.fields) {
+func (h *Hash) message() (list []rules.Translation) {
+	for _, field := range sorted(h.fields) {
 		language, ok := messageLanguage(field)
 		if !ok {
 			continue
 		}
-		one := rules.Translation{Language: language, Text: r.fields[field]}
-		spec := rules.Spec{Name: "message", Limit: limit, Message: []rules.Translation{one}}
+		one := rules.Translation{Language: language, Text: h.fields[field]}
+		spec := rules.Spec{Name: "message", Limit: h.Rule.Limit, Message: []rules.Translation{one}}
 		var wrong *rules.Error
 		if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{spec}}); errors.As(err, &wrong) {
-			r.ignore(field, "is not used: "+wrong.Problems[0].Message)
+			h.ignore(field, "is not used: "+wrong.Problems[0].Message)
 			continue
 		}
 		list = append(list, one)
@@ -171,28 +119,21 @@ func messageLanguage(field string) (language string, ok bool) {
 	return strings.CutPrefix(field, "message.")
 }
 
-func (r *reader) ignore(field, message string) {
-	r.ignored = append(r.ignored, ruleset.Problem{
-		Where: ruleset.Quoted(r.key), Field: field, Message: message, State: ruleset.IgnoredState})
+func (h *Hash) ignore(field, message string) {
+	h.Ignored = append(h.Ignored, ruleset.Problem{
+		Where: ruleset.Quoted(h.key), Field: field, Message: message, State: ruleset.IgnoredState})
 }
 
-// check compiles the parsed rule.
-func check(key string, fields map[string]string, rec *record) []ruleset.Problem {
-	r := &reader{key: key, fields: fields}
-	r.compile(rec.spec)
-	return r.problems
-}
-
-func (r *reader) has(field string) bool { _, ok := r.fields[field]; return ok }
+func (h *Hash) has(field string) bool { _, ok := h.fields[field]; return ok }
 
 // wrong reports the value of a field and the allowed values.
-func (r *reader) wrong(field, allowed string) {
-	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field,
-		Message: fmt.Sprintf("is %.80q; allowed: %s%s", r.fields[field], allowed, hint(r.fields[field]))})
+func (h *Hash) wrong(field, allowed string) {
+	h.Problems = append(h.Problems, ruleset.Problem{Where: ruleset.Quoted(h.key), Field: field,
+		Message: fmt.Sprintf("is %.80q; allowed: %s%s", h.fields[field], allowed, hint(h.fields[field]))})
 }
 
-func (r *reader) say(field, message string) {
-	r.problems = append(r.problems, ruleset.Problem{Where: ruleset.Quoted(r.key), Field: field, Message: message})
+func (h *Hash) say(field, message string) {
+	h.Problems = append(h.Problems, ruleset.Problem{Where: ruleset.Quoted(h.key), Field: field, Message: message})
 }
 
 // hint names the usual cause of malformed values that programs wrote.
@@ -205,18 +146,18 @@ func hint(value string) string {
 
 // names checks which fields there are. A missing field means that the hash is being written; an
 // unknown one may be of a newer version.
-func (r *reader) names() {
-	if v, ok := r.fields["version"]; ok && v != version {
-		r.wrong("version", version+", or no such field; a newer one takes a newer weir")
+func (h *Hash) names() {
+	if v, ok := h.fields["version"]; ok && v != version {
+		h.wrong("version", version+", or no such field; a newer one takes a newer weir")
 		return
 	}
 	for _, field := range needed {
-		if !r.has(field) && (field != "limitTarget" || folded(r.fields["limitType"]) != global) {
-			r.say(field, "is missing; needed: "+strings.Join(needed, ", "))
+		if !h.has(field) && (field != "limitTarget" || folded(h.fields["limitType"]) != global) {
+			h.say(field, "is missing; needed: "+strings.Join(needed, ", "))
 		}
 	}
 	var wrong []string
-	for field, value := range r.fields {
+	for field, value := range h.fields {
 		if len(value) > MaxValue || !isKnown(field) {
 			wrong = append(wrong, field)
 		}
@@ -224,10 +165,10 @@ func (r *reader) names() {
 	slices.Sort(wrong)
 	unknown := 0
 	for _, field := range wrong {
-		if len(r.fields[field]) > MaxValue {
-			r.say(fmt.Sprintf("%.80q", field), fmt.Sprintf("has %d bytes; at most %d", len(r.fields[field]), MaxValue))
+		if len(h.fields[field]) > MaxValue {
+			h.say(fmt.Sprintf("%.80q", field), fmt.Sprintf("has %d bytes; at most %d", len(h.fields[field]), MaxValue))
 		} else if unknown++; unknown <= 3 {
-			r.ignore(fmt.Sprintf("%.80q", field), "is no field that this weir knows, and is ignored"+didYouMean(field))
+			h.ignore(fmt.Sprintf("%.80q", field), "is no field that this weir knows, and is ignored"+didYouMean(field))
 		}
 	}
 }
@@ -249,10 +190,10 @@ func isKnown(field string) bool {
 func sorted[T any](table map[string]T) []string { return slices.Sorted(maps.Keys(table)) }
 
 // text returns a text; a missing one was reported already.
-func (r *reader) text(field string) string {
-	value, ok := r.fields[field]
+func (h *Hash) text(field string) string {
+	value, ok := h.fields[field]
 	if ok && (value == "" || !utf8.ValidString(value) || strings.ContainsFunc(value, control)) {
-		r.wrong(field, "a text in UTF-8, not empty, without control characters")
+		h.wrong(field, "a text in UTF-8, not empty, without control characters")
 		return ""
 	}
 	return value
@@ -260,10 +201,10 @@ func (r *reader) text(field string) string {
 
 func control(c rune) bool { return c < ' ' || c == 0x7f }
 
-func (r *reader) word(field string, allowed []string) string {
-	value, ok := r.fields[field]
+func (h *Hash) word(field string, allowed []string) string {
+	value, ok := h.fields[field]
 	if ok && !slices.Contains(allowed, folded(value)) {
-		r.wrong(field, strings.Join(allowed, ", "))
+		h.wrong(field, strings.Join(allowed, ", "))
 		return ""
 	}
 	return folded(value)
@@ -273,69 +214,62 @@ func (r *reader) word(field string, allowed []string) string {
 func folded(word string) string { return strings.ToUpper(strings.ReplaceAll(word, "-", "_")) }
 
 // choice returns an optional word, in lower case as in rule files.
-func (r *reader) choice(field string, allowed ...string) string {
-	return strings.ToLower(r.word(field, allowed))
+func (h *Hash) choice(field string, allowed ...string) string {
+	return strings.ToLower(h.word(field, allowed))
 }
 
-func (r *reader) flag(field string) bool {
-	switch strings.ToLower(r.fields[field]) {
+func (h *Hash) flag(field string) bool {
+	switch strings.ToLower(h.fields[field]) {
 	case "true", "1":
 		return true
 	case "false", "0":
 		return false
 	}
-	if r.has(field) {
-		r.wrong(field, "true, false, 1, 0")
+	if h.has(field) {
+		h.wrong(field, "true, false, 1, 0")
 	}
 	return false
 }
 
-// disabled reports whether the fields disable the rule, whatever mistakes the others have: disabling
-// a harmful rule must not wait for corrections.
-func disabled(fields map[string]string) bool {
-	v, newer := fields["version"]
-	return (strings.EqualFold(fields["enabled"], "false") || fields["enabled"] == "0") && (!newer || v == version)
-}
-
 // number returns a whole number; 0 if it is missing.
-func (r *reader) number(field string, least int64) int64 {
-	return r.integer(field, least, weir.MaxUnits,
+func (h *Hash) number(field string, least int64) int64 {
+	return h.integer(field, least, weir.MaxUnits,
 		fmt.Sprintf("a whole number from %d to 4503599627370496 (2^52), in digits alone", least))
 }
 
 // maxSeconds is 2^52 microseconds.
 const maxSeconds = weir.MaxUnits / 1_000_000
 
-func (r *reader) seconds(field string) int64 {
-	return r.integer(field, 1, maxSeconds,
+func (h *Hash) seconds(field string) int64 {
+	return h.integer(field, 1, maxSeconds,
 		fmt.Sprintf("whole seconds from 1 to %d, in digits alone, such as 60 for a minute", int64(maxSeconds)))
 }
 
-func (r *reader) integer(field string, least, most int64, allowed string) int64 {
-	value, ok := r.fields[field]
+func (h *Hash) integer(field string, least, most int64, allowed string) int64 {
+	value, ok := h.fields[field]
 	if !ok {
 		return 0
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < least || n > most || strconv.FormatInt(n, 10) != value {
-		r.wrong(field, allowed)
+		h.wrong(field, allowed)
 		return 0
 	}
 	return n
 }
 
 // limit parses the strategy and its numbers.
-func (r *reader) limit(spec *rules.Spec) {
-	strategy := r.word("strategy", strategies)
-	count, seconds := r.number("limitCount", 0), r.seconds("timeWindow")
+func (h *Hash) limit() {
+	strategy := h.word("strategy", strategies)
+	count, seconds := h.number("limitCount", 0), h.seconds("timeWindow")
 	for _, field := range sorted(onlyOf) {
-		if r.has(field) && strategy != "" && !slices.Contains(onlyOf[field], strategy) {
-			r.say(field, "does not go with strategy "+strategy+"; leave it out")
+		if h.has(field) && strategy != "" && !slices.Contains(onlyOf[field], strategy) {
+			h.say(field, "does not go with strategy "+strategy+"; leave it out")
 		}
 	}
-	burst, queue, slicing := r.number("burst", 1), r.number("queue", 0), r.number("slices", 1)
-	zone := r.text("zone")
-	if len(r.problems) > 0 {
+	burst, queue, slicing := h.number("burst", 1), h.number("queue", 0), h.number("slices", 1)
+	zone := h.text("zone")
+	if len(h.Problems) > 0 {
 		return
 	}
 	text := strconv.FormatInt(count, 10) + "/" + period(seconds)
@@ -351,14 +285,14 @@ func (r *reader) limit(spec *rules.Spec) {
 	case "SLIDING_COUNTER":
 		text = "sliding_counter " + text + word(" slices ", slicing)
 	case "CALENDAR":
-		text = r.calendar(count, seconds, zone)
+		text = h.calendar(count, seconds, zone)
 	case "CONCURRENCY":
 		text = fmt.Sprintf("concurrency %d ttl %s", count, period(seconds))
 	}
 	if count == 0 {
 		text = "none"
 	}
-	spec.Limit = []string{text}
+	h.Rule.Limit = []string{text}
 }
 
 // period returns seconds as a rule file has them: 60 are 1m.
@@ -382,10 +316,10 @@ func word(name string, n int64) string {
 	return name + strconv.FormatInt(n, 10)
 }
 
-func (r *reader) calendar(count, seconds int64, zone string) string {
+func (h *Hash) calendar(count, seconds int64, zone string) string {
 	unit := map[int64]string{60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[seconds]
 	if unit == "" {
-		r.wrong("timeWindow", "with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)")
+		h.wrong("timeWindow", "with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)")
 	}
 	text := fmt.Sprintf("calendar %d/%s", count, unit)
 	if zone != "" {
@@ -394,14 +328,15 @@ func (r *reader) calendar(count, seconds int64, zone string) string {
 	return text
 }
 
-func (r *reader) compile(spec *rules.Spec) {
-	_, err := rules.Compile(&rules.File{Name: ruleset.Quoted(r.key), Rules: []rules.Spec{*spec}})
+// check compiles the rule.
+func (h *Hash) check() {
+	_, err := rules.Compile(&rules.File{Name: ruleset.Quoted(h.key), Rules: []rules.Spec{*h.Rule}})
 	if err == nil {
 		return
 	}
 	list, ok := err.(*rules.Error)
 	if !ok {
-		r.say("", err.Error())
+		h.say("", err.Error())
 		return
 	}
 	for _, p := range list.Problems {
@@ -409,10 +344,10 @@ func (r *reader) compile(spec *rules.Spec) {
 		if strings.Contains(p.Field, ".limit") {
 			field = "limitCount, timeWindow"
 		}
-		if r.has(field) {
-			r.say(field, fmt.Sprintf("is %.80q: %s", r.fields[field], p.Message))
+		if h.has(field) {
+			h.say(field, fmt.Sprintf("is %.80q: %s", h.fields[field], p.Message))
 		} else {
-			r.say(field, "cannot be used: "+p.Message)
+			h.say(field, "cannot be used: "+p.Message)
 		}
 	}
 }

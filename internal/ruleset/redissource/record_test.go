@@ -100,8 +100,8 @@ func TestFields(t *testing.T) {
 		{"mode=ENFORCE onStoreError=LOCAL", "token_bucket 100/1m; mode enforce; else local"},
 		{"id=7 ruleName=all version=1 description=x createTime=2026", "token_bucket 100/1m"},
 	} {
-		rec, problems := parse("k", "name", usual(test.fields))
-		if got := shown(rec.spec); got != test.want || len(problems) > 0 || !rec.enabled || rec.spec.Name != "name" {
+		rec, problems := checked("name", usual(test.fields))
+		if got := shown(rec.Rule); got != test.want || len(problems) > 0 || !rec.Enabled || rec.Rule.Name != "name" {
 			t.Errorf("%s: %s %v\nwant %s", test.fields, got, problems, test.want)
 		}
 	}
@@ -110,46 +110,46 @@ func TestFields(t *testing.T) {
 func TestGlobalNeedsNoTarget(t *testing.T) {
 	f := usual("enabled=0")
 	delete(f, "limitTarget")
-	if rec, problems := parse("k", "name", f); len(problems) > 0 || rec.enabled || rec.target != "*" {
+	if rec, problems := checked("name", f); len(problems) > 0 || rec.Enabled || rec.target != "*" {
 		t.Error(rec, problems)
 	}
 }
 
 func TestMistakesInFields(t *testing.T) {
 	for _, test := range []struct{ fields, want string }{
-		{"timeWindow=60s", `k: timeWindow is "60s"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute`},
+		{"timeWindow=60s", `k:name: timeWindow is "60s"; allowed: whole seconds from 1 to 4503599627, in digits alone, such as 60 for a minute`},
 		{"timeWindow=0", `timeWindow is "0"`},
 		{"timeWindow=4503599628", `timeWindow is "4503599628"`},
 		{"timeWindow=060", `timeWindow is "060"`},
 		{"timeWindow=1.5", `timeWindow is "1.5"`},
-		{"limitCount=00", `k: limitCount is "00"; allowed: a whole number from 0 to 4503599627370496 (2^52), in digits alone`},
+		{"limitCount=00", `k:name: limitCount is "00"; allowed: a whole number from 0 to 4503599627370496 (2^52), in digits alone`},
 		{"limitCount=-1", `limitCount is "-1"`},
 		{"limitCount=1e3", `limitCount is "1e3"`},
 		{"limitCount=4503599627370497", `limitCount is "4503599627370497"`},
 		{"limitCount=99999999999999999999", `limitCount is "99999999999999999999"`},
 		{"limitCount=", `limitCount is ""`},
-		{"enabled=yes", `k: enabled is "yes"; allowed: true, false, 1, 0`},
+		{"enabled=yes", `k:name: enabled is "yes"; allowed: true, false, 1, 0`},
 		{"strategy=RANDOM", `strategy is "RANDOM"`},
-		{"burst=5 strategy=SLIDING_LOG", `k: burst does not go with strategy SLIDING_LOG; leave it out`},
+		{"burst=5 strategy=SLIDING_LOG", `k:name: burst does not go with strategy SLIDING_LOG; leave it out`},
 		{"burst=0", `burst is "0"`},
 		{"slices=7 strategy=SLIDING_COUNTER", `limitCount, timeWindow cannot be used: `},
-		{"timeWindow=61 strategy=CALENDAR", `k: timeWindow is "61"; allowed: with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)`},
+		{"timeWindow=61 strategy=CALENDAR", `k:name: timeWindow is "61"; allowed: with strategy CALENDAR 60 (a minute), 3600 (an hour), 86400 (a day) or 604800 (a week)`},
 		{"zone=Mars strategy=CALENDAR", `limitCount, timeWindow cannot be used: `},
-		{"version=2", `k: version is "2"; allowed: 1, or no such field; a newer one takes a newer weir`},
-		{"limitTarget=a", `k: limitTarget is "a"; allowed: with limitType GLOBAL *, GLOBAL or no such field`},
-		{"limitTarget=a:b limitType=INTERFACE", `k: limitTarget is "a:b"; allowed: with limitType INTERFACE service:/path, /path or *`},
+		{"version=2", `k:name: version is "2"; allowed: 1, or no such field; a newer one takes a newer weir`},
+		{"limitTarget=a", `k:name: limitTarget is "a"; allowed: with limitType GLOBAL *, GLOBAL or no such field`},
+		{"limitTarget=a:b limitType=INTERFACE", `k:name: limitTarget is "a:b"; allowed: with limitType INTERFACE service:/path, /path or *`},
 		{"limitTarget=:/b limitType=INTERFACE", `limitTarget is ":/b"`},
-		{"limitTarget=/a/**/b limitType=INTERFACE", `k: limitTarget is "/a/**/b": path is "/a/**/b": segment "**" may only be the last`},
-		{"limitTarget=10.0.0.1/8 limitType=IP", `k: limitTarget is "10.0.0.1/8"; allowed: with limitType IP an address`},
+		{"limitTarget=/a/**/b limitType=INTERFACE", `k:name: limitTarget is "/a/**/b": path is "/a/**/b": segment "**" may only be the last`},
+		{"limitTarget=10.0.0.1/8 limitType=IP", `k:name: limitTarget is "10.0.0.1/8"; allowed: with limitType IP an address`},
 		{"limitTarget=10.0.0 limitType=IP", `limitTarget is "10.0.0"`},
 		{"limitTarget=fe80::1%eth0 limitType=IP", `limitTarget is "fe80::1%eth0"`},
 		{"limitTarget=::ffff:10.0.0.0/104 limitType=IP", `limitTarget is "::ffff:10.0.0.0/104"`},
-		{"mode=TRY", `k: mode is "TRY"; allowed: ENFORCE, SHADOW`},
+		{"mode=TRY", `k:name: mode is "TRY"; allowed: ENFORCE, SHADOW`},
 		{"limitTarget=\x01 limitType=USER", `limitTarget is "\x01"`},
 		{"limitTarget=\xff limitType=USER", `limitTarget is "\xff"`},
 		{"limitCount=9000000000000 timeWindow=4503599627 strategy=SLIDING_COUNTER", `limitCount, timeWindow`},
 	} {
-		_, problems := parse("k", "name", usual(test.fields))
+		_, problems := checked("name", usual(test.fields))
 		wrong := ruleset.Error{Problems: problems}
 		if !strings.Contains(wrong.Error(), test.want) {
 			t.Errorf("%s: got\n%v\nwant %s", test.fields, &wrong, test.want)
@@ -161,26 +161,26 @@ func TestMistakesInFields(t *testing.T) {
 // nobody here knows.
 func TestFieldsAsPeopleWriteThem(t *testing.T) {
 	f := usual("strategy=sliding-window limitType=global limitTarget=GLOBAL enabled=True mode=shadow onStoreError=Deny ruleName=登录限流 priority=7 burts=5")
-	got := examine("k", "2", f)
-	if len(got.problems) > 0 || !got.rec.enabled {
+	got := parse("", "2", f)
+	if len(got.Problems) > 0 || !got.Enabled {
 		t.Fatalf("%+v", got)
 	}
 	want := rules.Spec{Name: "2", Label: "登录限流", Limit: []string{"sliding_log 100/1m"}, Mode: "shadow", OnStoreError: "deny"}
-	if !reflect.DeepEqual(*got.rec.spec, want) {
-		t.Errorf("%+v", *got.rec.spec)
+	if !reflect.DeepEqual(*got.Rule, want) {
+		t.Errorf("%+v", *got.Rule)
 	}
-	text := (&ruleset.Error{Problems: got.ignored}).Error()
-	if text != `k: "burts" is no field that this weir knows, and is ignored; did you mean burst?; the rule is in force`+"\n"+
-		`k: "priority" is no field that this weir knows, and is ignored; the rule is in force` {
+	text := (&ruleset.Error{Problems: got.Ignored}).Error()
+	if text != `2: "burts" is no field that this weir knows, and is ignored; did you mean burst?; the rule is in force`+"\n"+
+		`2: "priority" is no field that this weir knows, and is ignored; the rule is in force` {
 		t.Errorf("ignored are\n%s", text)
 	}
 	for text, off := range map[string]bool{"False": true, "false": true, "0": true, "TRUE": false} {
-		if disabled(usual("enabled="+text)) != off {
+		if (&Hash{fields: usual("enabled=" + text)}).off() != off {
 			t.Errorf("enabled %s is disabled: %v", text, !off)
 		}
 	}
-	long := examine("k", "2", usual("ruleName="+strings.Repeat("名", bounds.Label+1)))
-	if len(long.problems) > 0 || long.rec.spec.Label != "" || len(long.ignored) != 1 {
+	long := parse("", "2", usual("ruleName="+strings.Repeat("名", bounds.Label+1)))
+	if len(long.Problems) > 0 || long.Rule.Label != "" || len(long.Ignored) != 1 {
 		t.Errorf("%+v", long)
 	}
 }
@@ -191,20 +191,20 @@ func TestMessagesOfHashes(t *testing.T) {
 	f := usual("")
 	f["message.zh"], f["message.en"], f["message"] = "请在 {retry_after}后重试。", "Wait {retry_after}.", "{rule}"
 	f["message.fr"], f["message.x"] = "Attendez {wait}", "a"
-	got := examine("k", "2", f)
+	got := parse("", "2", f)
 	want := []rules.Translation{{Text: "{rule}"}, {Language: "en", Text: "Wait {retry_after}."}, {Language: "zh", Text: "请在 {retry_after}后重试。"}}
-	if !reflect.DeepEqual(got.rec.spec.Message, want) || len(got.problems) > 0 {
-		t.Errorf("%+v, %v", got.rec.spec.Message, got.problems)
+	if !reflect.DeepEqual(got.Rule.Message, want) || len(got.Problems) > 0 {
+		t.Errorf("%+v, %v", got.Rule.Message, got.Problems)
 	}
-	text := (&ruleset.Error{Problems: got.ignored}).Error()
+	text := (&ruleset.Error{Problems: got.Ignored}).Error()
 	for _, part := range []string{`message.fr is not used: message has the unknown placeholder {wait}`, `message.x is not used: message has the language "x"`} {
 		if !strings.Contains(text, part) {
 			t.Errorf("ignored are\n%s\nwithout %s", text, part)
 		}
 	}
-	before := got.rec.appendTo(nil)
+	before := got.appendTo(nil)
 	f["message.zh"] = "请稍候。"
-	if after := examine("k", "2", f); bytes.Equal(before, after.rec.appendTo(nil)) {
+	if after := parse("", "2", f); bytes.Equal(before, after.appendTo(nil)) {
 		t.Error("another message is the same rule")
 	}
 }
@@ -214,12 +214,12 @@ func TestHalfWrittenHashesAreInvalid(t *testing.T) {
 	for _, field := range needed {
 		f := usual("limitType=IP")
 		delete(f, field)
-		_, problems := parse("k", "name", f)
+		_, problems := checked("name", f)
 		if len(problems) != 1 || problems[0].Field != field || !strings.HasPrefix(problems[0].Message, "is missing; needed: limitType, ") {
 			t.Errorf("without %s: %v", field, problems)
 		}
 	}
-	if _, problems := parse("k", "name", fields("limitCount=x")); len(problems) != len(needed) {
+	if _, problems := checked("name", fields("limitCount=x")); len(problems) != len(needed) {
 		t.Errorf("all mistakes at once: %v", problems)
 	}
 }
@@ -256,7 +256,7 @@ func FuzzHash(f *testing.F) {
 		hash[name] = value
 		key := "rate_limit_config:" + value
 		table := newTable("rate_limit_config:", 3)
-		read(table, map[string]reading{key: {fields: hash}})
+		read(table, map[string]*Hash{key: parse("rate_limit_config:", key, hash)})
 		set := table.contents()
 		file, err := set.File, set.Warning
 		if err != nil && err.Error() == "" {
@@ -287,9 +287,9 @@ func TestThePagesStrategies(t *testing.T) {
 		t.Errorf("%d rows, %d strategies", len(rows), len(strategies))
 	}
 	for _, row := range rows {
-		rec, problems := parse("k", "name", usual("strategy="+row[1]))
-		if len(problems) > 0 || rec.spec.Limit[0] != row[2] {
-			t.Errorf("%s is %v, the page says %s; %v", row[1], rec.spec.Limit, row[2], problems)
+		rec, problems := checked("name", usual("strategy="+row[1]))
+		if len(problems) > 0 || rec.Rule.Limit[0] != row[2] {
+			t.Errorf("%s is %v, the page says %s; %v", row[1], rec.Rule.Limit, row[2], problems)
 		}
 	}
 }
@@ -307,13 +307,13 @@ func TestThePageKnowsAllFields(t *testing.T) {
 	}
 }
 
-// parse checks the fields of a rule with this name. key is that of the hash.
-func parse(key, name string, fields map[string]string) (record, []ruleset.Problem) {
-	f := examine(key, name, fields)
-	if len(f.problems) == 0 {
-		f.problems = check(key, fields, &f.rec)
+// checked checks the fields of a rule with this name.
+func checked(name string, fields map[string]string) (*Hash, []ruleset.Problem) {
+	h := parse("k:", "k:"+name, fields)
+	if len(h.Problems) == 0 {
+		h.check()
 	}
-	return f.rec, f.problems
+	return h, h.Problems
 }
 
 // TestDescriptionsAreShown: one that cannot be shown is ignored, and voids no rule.
@@ -321,8 +321,8 @@ func TestDescriptionsAreShown(t *testing.T) {
 	for text, want := range map[string]string{"two\nlines": "two\nlines", "a\x00b": "", "a\tb": ""} {
 		f := usual("")
 		f["description"] = text
-		got := examine("k", "name", f)
-		if len(got.problems) > 0 || got.rec.spec.Description != want || (want == "") != (len(got.ignored) == 1) {
+		got := parse("", "name", f)
+		if len(got.Problems) > 0 || got.Rule.Description != want || (want == "") != (len(got.Ignored) == 1) {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}

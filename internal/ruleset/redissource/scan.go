@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,23 +26,23 @@ type scan struct {
 	client rueidis.Client
 	prefix string
 	most   int
-	known  []string // keys of the last reading
+	known  map[string]*entry // of the last reading, which do not change meanwhile
 
 	pages sync.WaitGroup
 	slots chan bool
 	mu    sync.Mutex // guards found and err
-	found map[string]reading
+	found map[string]*Hash
 	err   error // the first one of a page
 }
 
-func newScan(prefix string, most int, known []string) *scan {
-	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]reading),
+func newScan(prefix string, most int, known map[string]*entry) *scan {
+	return &scan{prefix: prefix, most: most, known: known, found: make(map[string]*Hash),
 		slots: make(chan bool, pagesAtOnce)}
 }
 
 // run reads all hashes. Known keys that were not found are read by name before they count as
 // deleted, because SCAN misses keys that migrate from one node to another.
-func (s *scan) run(ctx context.Context, client rueidis.Client) (found map[string]reading, err error) {
+func (s *scan) run(ctx context.Context, client rueidis.Client) (found map[string]*Hash, err error) {
 	s.client = client
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.pages.Wait()
@@ -60,7 +61,7 @@ func (s *scan) run(ctx context.Context, client rueidis.Client) (found map[string
 		return nil, err
 	}
 	var missing []string
-	for _, key := range s.known {
+	for key := range s.known {
 		if _, found := s.found[key]; !found {
 			missing = append(missing, key)
 		}
@@ -201,7 +202,7 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 	for _, key := range keys {
 		sizes = append(sizes, s.client.B().MemoryUsage().Key(key).Samples(samples).Build())
 	}
-	page := make([]reading, 0, len(keys))
+	page := make([]*Hash, 0, len(keys))
 	var small []string
 	for i, result := range s.client.DoMulti(ctx, sizes...) {
 		size, err := result.AsInt64()
@@ -210,38 +211,46 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 		case err != nil:
 			return err
 		case size > MaxHash:
-			page = append(page, reading{key: keys[i], foreign: fmt.Sprintf("takes %d bytes; a rule takes at most "+
-				"%d", size, MaxHash)})
+			page = append(page, foreign(keys[i], fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)))
 		default:
 			small = append(small, keys[i])
 			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
 		}
 	}
 	for i, result := range s.client.DoMulti(ctx, hashes...) {
-		r, err := readingOf(result)
+		h, err := s.hash(small[i], result)
 		if err != nil {
 			return err
 		}
-		if r.foreign != "" || len(r.fields) > 0 {
-			r.key = small[i]
-			page = append(page, r)
+		if h != nil {
+			page = append(page, h)
 		}
 	}
 	return s.keep(page)
 }
 
-// keep adds what was read. In the first reading all hashes are new, so they are parsed here, while
-// Redis answers other pages.
-func (s *scan) keep(page []reading) error {
-	for i := range page {
-		if r := &page[i]; len(s.known) == 0 && r.foreign == "" {
-			r.seen = found(s.prefix, r.key, r.fields)
-		}
+// hash returns the hash of a key; nil: it was deleted meanwhile. An unchanged one is not parsed again.
+func (s *scan) hash(key string, result rueidis.RedisResult) (*Hash, error) {
+	fields, err := result.AsStrMap()
+	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "WRONGTYPE") {
+		return foreign(key, "is no hash; allowed: a hash with the fields of a rule"), nil
 	}
+	if err != nil || len(fields) == 0 {
+		return nil, err
+	}
+	fields = plainFields(fields)
+	if e := s.known[key]; e != nil && e.last.foreign == "" && maps.Equal(e.last.fields, fields) {
+		return e.last, nil
+	}
+	return parse(s.prefix, key, fields), nil
+}
+
+// keep adds what was read.
+func (s *scan) keep(page []*Hash) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range page {
-		s.found[r.key] = r
+	for _, h := range page {
+		s.found[h.key] = h
 	}
 	if len(s.found) > s.most {
 		return refuse("too many", "there are over %d keys %s*; delete some, or allow more",
@@ -253,11 +262,3 @@ func (s *scan) keep(page []reading) error {
 // samples is the number of fields whose sizes MEMORY USAGE adds up. A hash with more takes over
 // MaxHash in any case, so the size is exact where it matters, and the work is bounded.
 const samples = 2000
-
-func readingOf(result rueidis.RedisResult) (reading, error) {
-	fields, err := result.AsStrMap()
-	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "WRONGTYPE") {
-		return reading{foreign: "is no hash; allowed: a hash with the fields of a rule"}, nil
-	}
-	return reading{fields: plainFields(fields)}, err
-}

@@ -21,7 +21,7 @@ func TestMissingKeysAreReadByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s := newScan(prefix, 10, []string{"moved", prefix + "deleted"})
+	s := newScan(prefix, 10, map[string]*entry{"moved": {last: new(Hash)}, prefix + "deleted": {last: new(Hash)}})
 	if _, err := s.run(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}

@@ -31,43 +31,23 @@ type table struct {
 	compiler        *rules.Compiler
 }
 
-// An entry is the state of one hash.
+// An entry is the state of one key.
 type entry struct {
-	key      string
-	fields   map[string]string // as read last, with or without mistakes
-	foreign  string            // why the key holds no rule
-	off      bool              // the fields disable the rule, whatever mistakes they have
-	good     *record           // the last good version; nil: there was none
-	next     *record           // the last version without known mistakes; nil: it was decided
-	inForce  bool              // its rule is in the rules that are compiled
-	problems []ruleset.Problem // of the last reading
-	ignored  []ruleset.Problem // fields of it that have no effect
+	last    *Hash // as read last, with or without mistakes
+	good    *Hash // the last good version; nil: there was none
+	fresh   bool  // last has no known mistakes, and is not checked
+	inForce bool  // its rule is in the rules that are compiled
 }
 
 // current returns the version that counts; nil if there is none.
-func (e *entry) current() *record {
-	if e.off {
+func (e *entry) current() *Hash {
+	switch {
+	case e.last.off():
 		return nil
-	}
-	if e.next != nil {
-		return e.next
+	case e.fresh:
+		return e.last
 	}
 	return e.good
-}
-
-// A reading is the value of a key.
-type reading struct {
-	key     string
-	fields  map[string]string // empty: there is no such key
-	foreign string            // why the value is no rule; "": it is
-	seen    *examined         // result of parsing the fields, if that was done already
-}
-
-// examined is the result of examine.
-type examined struct {
-	rec      record
-	problems []ruleset.Problem
-	ignored  []ruleset.Problem
 }
 
 func newTable(prefix string, most int) *table {
@@ -78,7 +58,7 @@ func newTable(prefix string, most int) *table {
 func (t *table) sorted() []*entry {
 	if t.order == nil {
 		t.order = slices.SortedFunc(maps.Values(t.entries),
-			func(a, b *entry) int { return strings.Compare(a.key, b.key) })
+			func(a, b *entry) int { return strings.Compare(a.last.key, b.last.key) })
 	}
 	return t.order
 }
@@ -90,11 +70,7 @@ func (t *table) remove(key string) {
 
 // read implements state.
 func (t *table) read(ctx context.Context, client rueidis.Client) error {
-	known := make([]string, len(t.entries))
-	for i, e := range t.sorted() {
-		known[i] = e.key
-	}
-	found, err := newScan(t.prefix, t.most, known).run(ctx, client)
+	found, err := newScan(t.prefix, t.most, t.entries).run(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -102,7 +78,7 @@ func (t *table) read(ctx context.Context, client rueidis.Client) error {
 }
 
 // take accepts a reading.
-func (t *table) take(found map[string]reading) error {
+func (t *table) take(found map[string]*Hash) error {
 	if len(found) == 0 && !t.allowEmpty && len(t.entries) > 0 {
 		return refuse("empty", "no key %s* is left: %w; to delete them, send for each: "+
 			"{\"id\":…,\"deleted\":true}", ruleset.Quoted(t.prefix), ruleset.ErrEmpty)
@@ -115,8 +91,8 @@ func (t *table) take(found map[string]reading) error {
 	if len(t.entries) == 0 {
 		t.entries = make(map[string]*entry, len(found))
 	}
-	for key, r := range found {
-		t.put(key, r)
+	for _, h := range found {
+		t.put(h)
 	}
 	t.index()
 	return nil
@@ -126,8 +102,8 @@ func (t *table) take(found map[string]reading) error {
 func (t *table) index() {
 	clear(t.ids)
 	for _, e := range t.sorted() {
-		if id, given := e.fields["id"]; given && t.ids[id] == "" && id != strings.TrimPrefix(e.key, t.prefix) {
-			t.ids[id] = e.key
+		if id, given := e.last.fields["id"]; given && t.ids[id] == "" && t.prefix+id != e.last.key {
+			t.ids[id] = e.last.key
 		}
 	}
 }
@@ -145,61 +121,43 @@ func (t *table) called(id string) string {
 
 func (t *table) isCalled(key, id string) bool {
 	e := t.entries[key]
-	return e != nil && e.fields["id"] == id
+	return e != nil && e.last.fields["id"] == id
 }
 
-// put sets the rule of a key.
-func (t *table) put(key string, r reading) {
-	if len(r.fields) == 0 && r.foreign == "" {
-		t.remove(key)
-		return
-	}
-	e := t.entries[key]
+// put sets the value of a key.
+func (t *table) put(h *Hash) {
+	e := t.entries[h.key]
 	if e == nil {
-		e = &entry{key: key}
-		t.entries[key], t.order = e, nil
-	} else if e.foreign == r.foreign && maps.Equal(e.fields, r.fields) {
+		e = new(entry)
+		t.entries[h.key], t.order = e, nil
+	} else if e.last.same(h) {
 		return
 	}
 	e.decide(false)
-	e.fields, e.foreign, e.problems, e.ignored = r.fields, r.foreign, nil, nil
-	e.off = r.foreign == "" && disabled(r.fields)
-	if r.foreign != "" {
-		e.problems = []ruleset.Problem{{Where: ruleset.Quoted(key), Message: r.foreign}}
-		return
+	if h.kind == user && h.Enabled && t.withoutUsers != "" && len(h.Problems) == 0 {
+		h.say("limitType", "is USER, and "+t.withoutUsers)
 	}
-	f := r.seen
-	if f == nil {
-		f = found(t.prefix, key, r.fields)
-	}
-	if f.rec.kind == user && f.rec.enabled && t.withoutUsers != "" && len(f.problems) == 0 {
-		f.problems = []ruleset.Problem{{Where: ruleset.Quoted(key), Field: "limitType", Message: "is USER, and " +
-			t.withoutUsers}}
-	}
-	e.ignored = f.ignored
-	if e.problems = f.problems; len(f.problems) == 0 {
-		e.next, t.fresh = &f.rec, append(t.fresh, e)
+	e.last, e.fresh = h, len(h.Problems) == 0
+	if e.fresh {
+		t.fresh = append(t.fresh, e)
 	}
 }
 
-func found(prefix, key string, fields map[string]string) *examined {
-	return examine(key, nameOf(strings.TrimPrefix(key, prefix)), fields)
-}
-
-// decide makes the next version the good one if it passes the checks, and reports whether it does
+// decide makes a fresh version the good one if it passes the checks, and reports whether it does
 // not.
 func (e *entry) decide(good bool) (wrong bool) {
-	if e.next == nil {
+	if !e.fresh {
 		return false
 	}
+	e.fresh = false
 	if !good {
-		e.problems = check(e.key, e.fields, e.next)
+		e.last.check()
 	}
-	if len(e.problems) == 0 {
-		e.good = e.next
+	if len(e.last.Problems) > 0 {
+		return true
 	}
-	e.next = nil
-	return len(e.problems) > 0
+	e.good = e.last
+	return false
 }
 
 // alone is the cost of checking a rule by itself, as a multiple of the cost among many.
@@ -251,7 +209,7 @@ func (t *table) receive(text string) bool {
 		t.reportMessage(text, "id", fmt.Sprintf("is one rule too many; at most %d", t.most))
 		return false
 	}
-	t.put(key, reading{fields: t.completed(key, fields)})
+	t.put(parse(t.prefix, key, t.completed(key, fields)))
 	return true
 }
 
@@ -259,10 +217,10 @@ func (t *table) receive(text string) bool {
 func (t *table) completed(key string, fields map[string]string) map[string]string {
 	e := t.entries[key]
 	enabled, given := fields["enabled"]
-	if e == nil || e.foreign != "" || !given || len(fields) != 2 {
+	if e == nil || e.last.foreign != "" || !given || len(fields) != 2 {
 		return fields
 	}
-	whole := maps.Clone(e.fields)
+	whole := maps.Clone(e.last.fields)
 	whole["enabled"] = enabled
 	return whole
 }
@@ -293,7 +251,7 @@ type collection struct {
 	file    *rules.File
 	wrong   ruleset.Error
 	leftOut int                     // rules that are not in force as they were read last
-	names   map[string]string       // maps names to keys; nil: each rule is named after its key
+	names   map[string]string       // maps names to keys
 	targets map[duplicateKey]string // maps targets to their first keys
 }
 
@@ -307,84 +265,82 @@ type duplicateKey struct {
 func (t *table) collect() ruleset.Update {
 	all := t.sorted()
 	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"},
-		wrong:   ruleset.Error{Omitted: t.more},
+		wrong: ruleset.Error{Omitted: t.more}, names: make(map[string]string, len(all)),
 		targets: make(map[duplicateKey]string, len(all))}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
 	g.wrong.Add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
 	for _, e := range all {
-		if rec := e.current(); rec != nil &&
-			rec.spec.Name != strings.TrimPrefix(e.key, t.prefix) {
-			g.names = make(map[string]string, len(all))
-			break
-		}
-	}
-	for _, e := range all {
-		e.inForce = false
-		if e.off {
-			name := nameOf(strings.TrimPrefix(e.key, t.prefix))
+		if e.last.off() {
+			name := nameOf(strings.TrimPrefix(e.last.key, t.prefix))
 			g.file.Disabled = append(g.file.Disabled, name)
 			sum.Write(append(buffer[:0], "off "+name+"\n"...))
 		}
-		if rec := e.current(); rec != nil && rec.enabled {
-			if !g.take(e.key, rec) {
-				g.leftOut++
-				continue
-			}
-			e.inForce = true
-			buffer = rec.appendTo(buffer[:0])
+		h := e.current()
+		if e.inForce = h != nil && h.Enabled && g.take(h); e.inForce {
+			buffer = h.appendTo(buffer[:0])
 			sum.Write(buffer)
-			if len(e.problems) == 0 {
-				g.wrong.Add(e.ignored...)
-			}
-		}
-		if len(e.problems) > 0 && !e.off {
+		} else if h != nil && h.Enabled {
 			g.leftOut++
+			continue
 		}
-		for _, p := range e.problems {
-			p.State = ruleset.AbsentState
-			switch {
-			case e.off:
-				p.State = ruleset.OffState
-			case e.good != nil:
-				p.State = ruleset.KeptState
-			}
-			g.wrong.Add(p)
-		}
+		g.report(e)
 	}
 	return ruleset.Update{File: g.file, Revision: hex.EncodeToString(sum.Sum(nil)[:8]), Warning: g.wrong.OrNil(),
 		LeftOut: g.leftOut}
 }
 
+// report adds the problems of what was read last, and their effect.
+func (g *collection) report(e *entry) {
+	if len(e.last.Problems) == 0 {
+		if e.inForce {
+			g.wrong.Add(e.last.Ignored...)
+		}
+		return
+	}
+	state := ruleset.AbsentState
+	switch {
+	case e.last.off():
+		state = ruleset.OffState
+	case e.good != nil:
+		state = ruleset.KeptState
+	}
+	if state != ruleset.OffState {
+		g.leftOut++
+	}
+	for _, p := range e.last.Problems {
+		p.State = state
+		g.wrong.Add(p)
+	}
+}
+
 // take adds a rule, unless its name is in use.
-func (g *collection) take(key string, rec *record) bool {
-	if first, taken := g.names[rec.spec.Name]; taken {
-		message := "is called " + rec.spec.Name + " like " + ruleset.Quoted(first) + "; give one of them another key"
-		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Message: message, State: ruleset.AbsentState})
+func (g *collection) take(h *Hash) bool {
+	if first, taken := g.names[h.Rule.Name]; taken {
+		message := "is called " + h.Rule.Name + " like " + ruleset.Quoted(first) + "; give one of them another key"
+		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(h.key), Message: message, State: ruleset.AbsentState})
 		return false
 	}
-	if g.names != nil {
-		g.names[rec.spec.Name] = key
-	}
-	g.file.Rules = append(g.file.Rules, *rec.spec)
-	rec.spec = &g.file.Rules[len(g.file.Rules)-1] // releases the second copy
-	g.checkDuplicate(key, rec)
+	g.names[h.Rule.Name] = h.key
+	g.file.Rules = append(g.file.Rules, *h.Rule)
+	h.Rule = &g.file.Rules[len(g.file.Rules)-1] // releases the second copy
+	g.checkDuplicate(h)
 	return true
 }
 
 // checkDuplicate reports a rule without effect, because another one has the same target.
-func (g *collection) checkDuplicate(key string, rec *record) {
-	if rec.kind == global {
+func (g *collection) checkDuplicate(h *Hash) {
+	if h.kind == global {
 		return
 	}
-	what := duplicateKey{rec.kind, rec.target, rec.spec.Mode}
+	what := duplicateKey{h.kind, h.target, h.Rule.Mode}
 	first, taken := g.targets[what]
 	if !taken {
-		g.targets[what] = key
+		g.targets[what] = h.key
 		return
 	}
-	g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(key), Field: "limitTarget",
+	g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(h.key), Field: "limitTarget",
 		Message: fmt.Sprintf("is %.80q, as that of %s: of one limitType only one rule applies to a request",
-			rec.target, ruleset.Quoted(first)),
+			h.target, ruleset.Quoted(first)),
 		State: "of the two it is that of " + ruleset.Quoted(first)})
 }

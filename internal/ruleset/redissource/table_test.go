@@ -13,16 +13,16 @@ import (
 const prefix = "rate_limit_config:"
 
 // hashes are rules of the usual kind with some fields of their own.
-func hashes(texts map[string]string) map[string]reading {
-	found := make(map[string]reading)
+func hashes(texts map[string]string) map[string]*Hash {
+	found := make(map[string]*Hash)
 	for name, text := range texts {
-		found[prefix+name] = reading{fields: usual(text)}
+		found[prefix+name] = parse(prefix, prefix+name, usual(text))
 	}
 	return found
 }
 
 // read is a reading that found this.
-func read(t *table, found map[string]reading) error {
+func read(t *table, found map[string]*Hash) error {
 	return t.take(found)
 }
 
@@ -77,7 +77,7 @@ func TestOneBadRuleIsOneBadRule(t *testing.T) {
 func TestKeysThatAreNotHashes(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
-	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "\x00": {foreign: "takes 1000000 bytes"}})
+	read(table, map[string]*Hash{prefix + "a": foreign(prefix+"a", "is no hash"), prefix + "\x00": foreign(prefix+"\x00", "takes 1000000 bytes")})
 	expect(t, table, "a 100/1m", "\"rate_limit_config:\\x00\": takes 1000000 bytes; this rule is not in force\nrate_limit_config:a: is no hash; the last good version of this rule stays in force")
 }
 
@@ -138,7 +138,7 @@ func TestRivals(t *testing.T) {
 func TestTwoKeysOfOneName(t *testing.T) {
 	taken := nameOf("a b")
 	table := newTable(prefix, 10)
-	read(table, map[string]reading{prefix + "a b": {fields: usual("")}, prefix + taken: {fields: usual("limitCount=5")}})
+	read(table, map[string]*Hash{prefix + "a b": parse(prefix, prefix+"a b", usual("")), prefix + taken: parse(prefix, prefix+taken, usual("limitCount=5"))})
 	inForce, wrong := stateOf(table)
 	if inForce != taken+" 100/1m" || !strings.Contains(wrong, "is called "+taken) {
 		t.Errorf("%s; %s", inForce, wrong)
@@ -146,9 +146,10 @@ func TestTwoKeysOfOneName(t *testing.T) {
 }
 
 func TestProblemsAreBounded(t *testing.T) {
-	table, found := newTable(prefix, 1000), make(map[string]reading)
+	table, found := newTable(prefix, 1000), make(map[string]*Hash)
 	for i := range 300 {
-		found[fmt.Sprint(prefix, i)] = reading{fields: usual("limitCount=-1")}
+		key := fmt.Sprint(prefix, i)
+		found[key] = parse(prefix, key, usual("limitCount=-1"))
 	}
 	read(table, found)
 	for range 300 {
@@ -209,7 +210,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 // many are n rules of users, and those that the test says.
-func many(n int, texts map[string]string) map[string]reading {
+func many(n int, texts map[string]string) map[string]*Hash {
 	all := make(map[string]string)
 	for i := range n {
 		all[fmt.Sprintf("u%03d", i)] = fmt.Sprint("limitType=USER limitTarget=u", i)
@@ -242,7 +243,7 @@ func TestRulesAreCheckedTogether(t *testing.T) {
 		}
 		if few {
 			for name, text := range map[string]string{"a": mistake, "b": "limitCount=7", "c": other, "d": mistake + " enabled=false", "e": "limitCount=8"} {
-				table.put(prefix+name, reading{fields: usual(text)})
+				table.put(parse(prefix, prefix+name, usual(text)))
 			}
 		} else {
 			next := many(100, map[string]string{"a": mistake, "b": "limitCount=7", "c": other, "d": mistake + " enabled=false", "e": "limitCount=8"})
@@ -306,7 +307,7 @@ func TestDisabledHashIsOffDespiteMistakes(t *testing.T) {
 	read(table, hashes(map[string]string{"a": "limitCount=many", "b": ""}))
 	table.receive(`{"id":"a","enabled":false}`)
 	expect(t, table, "b 100/1m", count)
-	read(table, map[string]reading{prefix + "a": {foreign: "is no hash"}, prefix + "b": {fields: usual("")}})
+	read(table, map[string]*Hash{prefix + "a": foreign(prefix+"a", "is no hash"), prefix + "b": parse(prefix, prefix+"b", usual(""))})
 	expect(t, table, "a 7/1m, b 100/1m", "is no hash")
 }
 
@@ -373,8 +374,8 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 func TestLastGoodVersionOutlivesABadOne(t *testing.T) {
 	table := newTable(prefix, 10)
 	read(table, hashes(map[string]string{"a": ""}))
-	table.put(prefix+"a", reading{fields: usual("limitCount=7")})
-	table.put(prefix+"a", reading{fields: usual("limitCount=x")})
+	table.put(parse(prefix, prefix+"a", usual("limitCount=7")))
+	table.put(parse(prefix, prefix+"a", usual("limitCount=x")))
 	expect(t, table, "a 7/1m", "the last good version")
 }
 

@@ -14,26 +14,26 @@ import (
 var groups = map[string]string{global: "", service: "redis-service", interfac: "redis-interface", ip: "redis-ip",
 	user: "redis-user"}
 
-// target sets the match and the key of a rule.
-func (r *reader) target(rec *record) {
-	rec.spec.Group = groups[rec.kind]
-	switch rec.kind {
+// applies sets the match and the key of a rule.
+func (h *Hash) applies() {
+	h.Rule.Group = groups[h.kind]
+	switch h.kind {
 	case global:
-		if rec.target != anyTarget && folded(rec.target) != global {
-			r.wrong("limitTarget", "with limitType GLOBAL *, GLOBAL or no such field")
+		if h.target != anyTarget && folded(h.target) != global {
+			h.wrong("limitTarget", "with limitType GLOBAL *, GLOBAL or no such field")
 		}
-		rec.target = anyTarget
+		h.target = anyTarget
 	case service:
-		rec.spec.Match.Service = []string{rec.target}
-		rec.spec.Key = each(rec.target, "service")
+		h.Rule.Match.Service = []string{h.target}
+		h.Rule.Key = each(h.target, "service")
 	case interfac:
-		r.path(rec)
+		h.path()
 	case ip:
-		r.address(rec)
+		h.address()
 	case user:
-		rec.spec.Match.User = []string{rec.target}
-		rec.spec.Key = []string{"user"}
-		rec.spec.OnMissing = rules.Skip
+		h.Rule.Match.User = []string{h.target}
+		h.Rule.Key = []string{"user"}
+		h.Rule.OnMissing = rules.Skip
 	}
 }
 
@@ -46,45 +46,45 @@ func each(target string, components ...string) []string {
 }
 
 // path reads service:/path, /path or *.
-func (r *reader) path(rec *record) {
-	name, path := "", rec.target
-	if i := strings.Index(rec.target, ":/"); i >= 0 && rec.target[0] != '/' {
-		name, path = rec.target[:i], rec.target[i+1:]
-		rec.spec.Match.Service = []string{name}
+func (h *Hash) path() {
+	name, path := "", h.target
+	if i := strings.Index(h.target, ":/"); i >= 0 && h.target[0] != '/' {
+		name, path = h.target[:i], h.target[i+1:]
+		h.Rule.Match.Service = []string{name}
 	}
 	switch {
-	case rec.target == anyTarget:
-		rec.spec.Key = []string{"service", "endpoint"}
-	case path == "" || path[0] != '/' || strings.HasPrefix(rec.target, ":"):
-		r.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; "+
+	case h.target == anyTarget:
+		h.Rule.Key = []string{"service", "endpoint"}
+	case path == "" || path[0] != '/' || strings.HasPrefix(h.target, ":"):
+		h.wrong("limitTarget", "with limitType INTERFACE service:/path, /path or *; "+
 			"a path may have * for a segment and ** at its end")
 	default:
-		rec.spec.Match.Path = path
+		h.Rule.Match.Path = path
 	}
 }
 
 // address reads an address, a network or *.
-func (r *reader) address(rec *record) {
-	rec.spec.Key = []string{"client.ip"}
-	rec.spec.OnMissing = rules.Skip
-	if rec.target == anyTarget {
+func (h *Hash) address() {
+	h.Rule.Key = []string{"client.ip"}
+	h.Rule.OnMissing = rules.Skip
+	if h.target == anyTarget {
 		return
 	}
-	prefix, err := netip.ParsePrefix(rec.target)
-	if address, alone := netip.ParseAddr(rec.target); alone == nil && address.Zone() == "" {
+	prefix, err := netip.ParsePrefix(h.target)
+	if address, alone := netip.ParseAddr(h.target); alone == nil && address.Zone() == "" {
 		address = address.Unmap()
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
 	if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-		r.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or "+
+		h.wrong("limitTarget", "with limitType IP an address such as 192.0.2.7, a network such as 192.0.2.0/24 or "+
 			"2001:db8::/32 without bits behind its length, or *")
 		return
 	}
 	if prefix.Addr().Is6() && prefix.Bits() > 64 { // within one /64 all addresses would share a key
-		rec.spec.Key = []string{"client.ip v6/128"}
+		h.Rule.Key = []string{"client.ip v6/128"}
 	}
-	rec.spec.Match.Client = []string{prefix.String()}
-	rec.target = prefix.String() // one spelling for each network
+	h.Rule.Match.Client = []string{prefix.String()}
+	h.target = prefix.String() // one spelling for each network
 }
 
 const longestName = 128
