@@ -217,11 +217,7 @@ func (v *Verdict) Matched() []*rules.Rule { return v.matched }
 // Exceptions are the operators' exceptions that took part in the verdict on this request: that blocked it, let
 // it pass, or gave a key other limits. It looks them up again, so it is for explaining, not for every request.
 func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
-	if v.isLocated {
-		located := *r
-		located.Country, located.ASN = v.Located()
-		r = &located
-	}
+	r = v.completed(r)
 	if v.Rule == nil && (v.Reason == AllowList || v.Reason == DenyList) {
 		return v.set.Excepted(r)
 	}
@@ -233,6 +229,16 @@ func (v *Verdict) Exceptions(r *rules.Request) (list []rules.Exception) {
 		}
 	}
 	return list
+}
+
+// completed is the request with the country and the autonomous system of its client, if the verdict needed them.
+func (v *Verdict) completed(r *rules.Request) *rules.Request {
+	if !v.isLocated {
+		return r
+	}
+	located := *r
+	located.Country, located.ASN = v.Located()
+	return &located
 }
 
 // involves reports whether an exception of this kind took part in the result of a rule.

@@ -105,8 +105,14 @@ func (d *byRules) decide(c *call) {
 		c.cost = d.Cost(c.request)
 		ask.Cost = &c.cost
 	}
+	if d.Explain != nil {
+		ask.Times = 0
+	}
 	v := &c.verdict
 	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
+	if d.Explain != nil {
+		d.Explain(&c.view, v)
+	}
 	c.request = c.attributes.request
 	if c.event.Answer.Delay = v.Delay; d.Observe != nil || v.Outcome != gate.Passed { // else nobody reads the rest
 		c.event.take(v)
@@ -119,7 +125,7 @@ func (d *byRules) decide(c *call) {
 	if len(c.checks) == 1 && v.Rule != nil { // nearly always
 		c.policy = d.policy(v.Rule, c.checks[0].limit)
 	}
-	if v.Outcome == gate.Passed {
+	if v.Outcome == gate.Passed && d.Explain == nil {
 		c.followUp = d.followUp(v)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
@@ -86,6 +87,9 @@ type RuleOptions struct {
 	// Pages refuses clients whose Accept prefers text/html to JSON, such as browsers, with a page in English or
 	// Chinese where the rules state no body.
 	Pages bool
+	// Explain, if non-nil, is called with each verdict before the response, and requests are not charged: for tools
+	// that show how a request would be answered, and why. It must not keep its arguments.
+	Explain func(*rules.Request, *gate.Verdict)
 	// Observe is that of [Options].
 	Observe func(*http.Request, Event)
 }

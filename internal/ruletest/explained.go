@@ -45,12 +45,10 @@ func (r *run) explained(a *answer, v *gate.Verdict) string {
 		now := time.UnixMicro(r.now.Load()).Sub(r.file.Start)
 		text = fmt.Sprintf("rule %s: banned until %v, key %q", a.rule, now+a.retryAfter, worst.Claim.Key)
 	}
-	if v.Outcome != gate.Passed || r.file.Tested == nil {
-		return text
-	}
-	misses, _ := whynot.Misses(r.file.Tested, v.Matched(), &r.asked)
-	for _, miss := range misses {
-		text += fmt.Sprintf("; %s does not match: %s", miss.Rule, strings.Join(miss.Why, ", "))
+	if v.Outcome == gate.Passed {
+		for _, miss := range v.Explain(r.file.Tested, &r.asked).NotMatched {
+			text += fmt.Sprintf("; %s does not match: %s", miss.Rule, strings.Join(miss.Why, ", "))
+		}
 	}
 	return text
 }

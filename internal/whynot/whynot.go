@@ -13,38 +13,15 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Miss is a rule that may be expected to match, and does not.
-type Miss struct {
-	Rule string   `json:"rule"`
-	Why  []string `json:"why"`
-}
-
-// maxMisses is the most misses that are listed.
-const maxMisses = 20
-
-// Misses are the rules that may be expected to match. Each condition is tried by itself by the
-// matcher of the server, so that the reasons cannot differ from real decisions.
-func Misses(file *rules.File, matched []*rules.Rule, r *rules.Request) (list []Miss, more int) {
-	for i := range file.Rules {
-		if slices.ContainsFunc(matched, func(rule *rules.Rule) bool { return rule.Index() == i }) {
-			continue
-		}
-		why := missed(file, i, matched, r)
-		switch {
-		case len(why) == 0:
-		case len(list) == maxMisses:
-			more++
-		default:
-			list = append(list, Miss{file.Rules[i].Name, why})
-		}
-	}
-	return list, more
-}
-
-// missed is why a rule does not match, if that may surprise: its path matches, or another rule of its
-// group matches better. It is nil for other rules.
-func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
+// Rule says why a rule of the file does not match, if that may surprise: its path matches, or another rule of its group
+// matches better. It is nil for other rules. Each condition is tried by itself by the matcher of the server, so that
+// the reasons cannot differ from real decisions.
+func Rule(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (why []string) {
 	spec := &file.Rules[i]
+	if slices.ContainsFunc(matched, func(rule *rules.Rule) bool { return rule.Index() == i }) ||
+		!mayBeAt(spec.Match.Path, r.Path) {
+		return nil
+	}
 	if !spec.IsEnabled() {
 		if Meets(file.PathForm, spec.Match, r) {
 			return []string{"it is disabled, and would match"}
@@ -63,6 +40,15 @@ func missed(file *rules.File, i int, matched []*rules.Rule, r *rules.Request) (w
 		return spelled(file.PathForm, spec.Match, r)
 	}
 	return unmet(spec.Match, r)
+}
+
+// mayBeAt reports whether the pattern may match the path in some form, by the first segment of both: of many rules few
+// are worth compiling their conditions.
+func mayBeAt(pattern, path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
+	sent, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return strings.ContainsAny(first, "*{%") || strings.ContainsAny(sent, "%;") || pattern == "" ||
+		strings.EqualFold(first, sent)
 }
 
 // spelled names the path form with which the rule would match.

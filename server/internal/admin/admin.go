@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 	"github.com/weirproject/weir/internal/servermetrics"
@@ -33,7 +33,7 @@ type Server struct {
 	Layer    string                 // name of the ledger's layer in Status
 	Status   func() *ruleset.Status // as ruleset.Manager.Status
 	Gate     *gate.Gate
-	Local    weir.Store // that decides rules with on_store_error: local; nil: its counts are not shown
+	Gateway  *httplimit.RuleOptions // of the middleware, for explanations; nil: the defaults
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
 	// ResetRule deletes counts of keys of a rule, as many as it can in a second, beginning at the cursor of the answer

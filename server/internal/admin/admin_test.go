@@ -92,7 +92,7 @@ func newWorldOf(t testing.TB, text string, backend ledger.Backend, from ruleset.
 		t.Fatal(err)
 	}
 	log := new(strings.Builder)
-	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g, Local: local,
+	return &world{t, admin.Server{Ledger: ledger.New(backend), Layer: "ledger", Status: keeper.Status, Gate: g,
 		Compile: compile, Audit: func(context.Context, *telemetry.AuditFilter, int) ([]telemetry.AuditRecord, error) { return nil, nil },
 		Reload: keeper.Reload, Mistakes: mistakes, Log: slog.New(slog.NewTextHandler(log, nil))}, log, compiled}
 }

@@ -72,48 +72,20 @@ func (h *handler) banned(ctx context.Context, l *lookup) (time.Duration, error) 
 }
 
 func (h *handler) getKey(ctx context.Context, c *call) (any, error) {
-	answer, _, err := h.state(ctx, c)
-	return answer, err
+	l, err := h.lookup(c, func(*rules.Rule) bool { return true }, "one that is in force")
+	if err != nil {
+		return nil, err
+	}
+	return h.state(ctx, l)
 }
 
 // state reads the state of a key from the store.
-func (h *handler) state(ctx context.Context, c *call) (*Key, *gate.Verdict, error) {
-	l, err := h.lookup(c, func(*rules.Rule) bool { return true }, "one that is in force")
-	if err != nil {
-		return nil, nil, err
+func (h *handler) state(ctx context.Context, l *lookup) (*gate.ExplainedRule, error) {
+	e, err := h.Gate.ExplainKey(ctx, l.rule, l.key, l.limits)
+	for _, value := range l.values {
+		e.Values = append(e.Values, readable(value))
 	}
-	return h.stateOf(ctx, l)
-}
-
-func (h *handler) stateOf(ctx context.Context, l *lookup) (*Key, *gate.Verdict, error) {
-	v, err := h.decide(ctx, h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
-	if err != nil {
-		return nil, nil, err
-	}
-	answer := keyOf(l.rule, l.key, l.values)
-	for i := range v.Len() {
-		check := v.At(i)
-		answer.Limits = append(answer.Limits, keyLimit(&check))
-	}
-	if l.rule.Bans() != nil {
-		wait, err := h.banned(ctx, l)
-		if err != nil {
-			return nil, nil, err
-		}
-		answer.BannedFor = wait.Seconds()
-	}
-	return &answer, v, nil
-}
-
-// keyLimit is the state under one limit.
-func keyLimit(check *gate.Check) KeyLimit {
-	d := check.Decision
-	one := KeyLimit{Limit: check.Claim.Limit.String(), Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
-	if d.RetryAfter != weir.Never {
-		seconds := d.RetryAfter.Seconds()
-		one.RetryAfter = &seconds
-	}
-	return one
+	return &e, err
 }
 
 // readable returns a key as valid UTF-8, which a header's value need not be.
@@ -121,22 +93,25 @@ func readable(key string) string { return strings.ToValidUTF8(key, "\uFFFD") }
 
 // resetKey resets a key, and returns its new state.
 func (h *handler) resetKey(ctx context.Context, c *call) (any, error) {
-	before, v, err := h.state(ctx, c)
+	l, err := h.lookup(c, func(*rules.Rule) bool { return true }, "one that is in force")
 	if err != nil {
 		return nil, err
 	}
-	key := v.At(0).Claim.Key
-	if err := h.note(ctx, c, "reset", before.Rule, key); err != nil {
+	v, err := h.decide(ctx, h.Gate.ClaimsOf(l.rule, []byte(l.key), l.limits))
+	if err != nil {
+		return nil, err
+	}
+	rule, key := l.rule.Name(), v.At(0).Claim.Key
+	if err := h.note(ctx, c, "reset", rule, key); err != nil {
 		return nil, err
 	}
 	if err := h.Gate.Reset(ctx, v); err != nil {
 		return nil, err
 	}
-	h.Log.Info("admin: a key was reset", "rule", before.Rule, "key", key, "who", c.who, "why", c.by().Why)
-	h.Mark(telemetry.Mark{Kind: "reset", Rule: before.Rule, Key: key, Text: "key reset", Actor: c.who,
+	h.Log.Info("admin: a key was reset", "rule", rule, "key", key, "who", c.who, "why", c.by().Why)
+	h.Mark(telemetry.Mark{Kind: "reset", Rule: rule, Key: key, Text: "key reset", Actor: c.who,
 		Reason: c.by().Why})
-	after, _, err := h.state(ctx, c)
-	return after, err
+	return h.state(ctx, l)
 }
 
 // resetRule resets keys of a rule. The ledger has it once, with the first of them; the log has each request, as a

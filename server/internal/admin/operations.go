@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/server/internal/web"
 )
@@ -110,10 +111,10 @@ func keyOperations() []operation {
 		{method: post, path: "restore", id: "restoreLedger", run: (*handler).restore, answer: Restored{},
 			query: "why dry_run forget", writes: true, ledger: true, store: true, errors: []int{invalid},
 			summary: "Write back changes that the ledger has lost, or accept the loss"},
-		{method: get, path: "keys", id: "getKey", run: (*handler).getKey, answer: Key{},
+		{method: get, path: "keys", id: "getKey", run: (*handler).getKey, answer: gate.ExplainedRule{},
 			query: "rule key value", store: true, errors: []int{missing, invalid},
 			summary: "Show the remaining units of a key under a rule"},
-		{method: post, path: "keys/reset", id: "resetKey", run: (*handler).resetKey, answer: Key{},
+		{method: post, path: "keys/reset", id: "resetKey", run: (*handler).resetKey, answer: gate.ExplainedRule{},
 			query: "rule key value why", writes: true, store: true, errors: []int{missing, conflict, invalid},
 			summary: "Reset the counts of a key"},
 		{method: post, path: "rules/{name}/reset", id: "resetRule", run: (*handler).resetRule, answer: RuleReset{},

@@ -158,7 +158,8 @@ func explains(c *client) {
 	c.ask("POST explain", `{}`).has(422, "text or request")
 	c.ask("POST explain", `{"text":"`+strings.Repeat("x", 513)+`"}`).has(422, "at most 512")
 	c.ask("POST explain", `{"request":{"client":"nowhere"}}`).has(422, "allowed: an address")
-	c.ask("POST explain", `{"request":{"path":"/a%2fb"}}`).has(422)
+	c.ask("POST explain", `{"request":{"path":"/a%2fb"}}`).has(200, `"reason":"bad_input"`, `"status":400`)
+	c.ask("POST explain", `{"request":{"path":"a"}}`).has(422, "begins with a slash")
 	c.ask("POST explain", `{"text":"x"}`, "Content-Type", "text/plain").has(415)
 	c.ask("POST explain", `{"text":"`+strings.Repeat("x", ledger.MaxDocument)+`"}`).has(413)
 }
@@ -290,9 +291,16 @@ func TestExplainShowsWhyAKeyIsRefused(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	e := c.explained(`{"request":{"path":"//guess","client":"203.0.113.7","headers":{"x-user":"a"}}}`)
-	if e.Outcome != "refused" || e.Reason != "banned" || e.Rule != "guess" || !e.Rules[0].Decides ||
-		e.Rules[0].BannedFor == 0 || len(e.Exceptions) != 1 {
+	if e.Outcome != "refused" || e.Reason != "banned" || e.Rule != "guess" || !e.Rules[3].Decides ||
+		e.Rules[3].BannedFor == 0 || len(e.Exceptions) != 1 {
 		t.Errorf("%+v", e)
+	}
+	if e.Answer.Status != 429 || e.Answer.Headers["Retry-After"] == "" || e.Answer.Headers["X-Request-Id"] != "" {
+		t.Errorf("%+v", e.Answer)
+	}
+	e = c.explained(`{"request":{"path":"/guess/","client":"203.0.113.7"}}`)
+	if len(e.NotMatched) != 1 || e.NotMatched[0].Rule != "guess" || !strings.Contains(e.NotMatched[0].Why[0], "path is /guess/") {
+		t.Errorf("%+v", e.NotMatched)
 	}
 }
 
@@ -338,8 +346,8 @@ func TestExplainChoosesTheRoute(t *testing.T) {
 		{`{"path":"/pay/1","service":"mine"}`, "", "mine", ""},
 	} {
 		e := c.explained(`{"request":` + test.request + `}`)
-		if e.Route != test.route || e.Service != test.service || e.Rule != test.rule {
-			t.Errorf("%s: route %q, service %q, rule %q", test.request, e.Route, e.Service, e.Rule)
+		if e.Request.Route != test.route || e.Request.Service != test.service || e.Rule != test.rule {
+			t.Errorf("%s: route %q, service %q, rule %q", test.request, e.Request.Route, e.Request.Service, e.Rule)
 		}
 	}
 }

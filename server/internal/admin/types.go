@@ -143,29 +143,11 @@ type Restored struct {
 	Lost     int64    `json:"lost" doc:"The last revision that was lost."`
 }
 
-// A Key is the state of a key under a rule.
-type Key struct {
-	Rule       string     `json:"rule"`
-	Key        string     `json:"key" doc:"As lists of bans print it."`
-	Components []string   `json:"components" doc:"Of the rule's key."`
-	Values     []string   `json:"values" doc:"Empty if the query has the key instead."`
-	Limits     []KeyLimit `json:"limits"`
-	BannedFor  float64    `json:"banned_for,omitzero" doc:"Seconds; absent if the key is not banned."`
-}
-
 // A RuleReset is the result of a reset of some keys of a rule.
 type RuleReset struct {
 	Rule string `json:"rule"`
 	Keys int    `json:"keys" doc:"How many counts were deleted: one for each limit of a key."`
 	Next string `json:"next,omitzero" doc:"The cursor of the next request; absent after the last key."`
-}
-
-// A KeyLimit is the state of a key under one limit.
-type KeyLimit struct {
-	Limit      string   `json:"limit"`
-	Remaining  int64    `json:"remaining"`
-	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
-	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
 }
 
 // A Ban is one in force.

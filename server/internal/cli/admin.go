@@ -39,7 +39,7 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Layer:     engine.LedgerLayer,
 		Status:    v.engine.Status,
 		Gate:      v.engine.Gate,
-		Local:     v.engine.Local,
+		Gateway:   v.engine.HTTPOptions(),
 		Compile:   v.engine.Compile,
 		Ledger:    v.engine.Book,
 		Reload:    v.reload,

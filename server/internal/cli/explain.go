@@ -4,23 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/requestid"
-	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/server/internal/admin"
 )
 
 // An explainFlags are the flags of explain.
@@ -59,7 +53,7 @@ decides by its own rules. A store in the rule file is used only if --store names
 	f.rules.add(flags)
 	f.server.add(flags)
 	flags.StringVar(&f.server.tokenFile, "token-file", "",
-		"`FILE` with the token of the server's API (or WEIR_TOKEN)")
+		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return command
 }
@@ -88,129 +82,69 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 			return err
 		}
 	}
-	a, err := f.request.read(args, setup)
+	q, err := f.request.read(args)
 	if err != nil {
 		return err
 	}
-	var e *explanation
+	p := explanationPrinter{assumed: f.request.client == ""}
 	if flags.Changed("server") {
-		e, err = askServer(ctx, s, &f.server, a)
+		p.Explanation, err = askServer(ctx, s, &f.server, q)
+		p.store = "by the server " + f.server.url
 	} else {
-		e, err = evaluate(ctx, s, setup, live, a)
+		p.Explanation, p.store, err = explainAlone(ctx, s, setup, live, q)
+		p.of = fmt.Sprintf(" (of %s in %s), with their keys", count(len(setup.Set.Rules()), "rule"), setup.Source)
 	}
 	if err != nil {
 		return err
 	}
-	e.introduce(a)
 	if f.json {
 		encoder := json.NewEncoder(s.Out)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
-		return encoder.Encode(e)
+		return encoder.Encode(p.Explanation)
 	}
-	return e.print(s.Out)
+	return p.print(s.Out)
 }
 
-// evaluate sends the request through the middleware of the gateway, with a read-only store, so that
-// the explanation cannot differ from a real decision.
-func evaluate(ctx context.Context, s *System, l *engine.Setup, live bool, a *explainedRequest) (*explanation, error) {
-	store, where := weir.Store(memstore.New()), "with all counts zero"
+// explainAlone explains the request by the rules of the flags, and names the counts.
+func explainAlone(ctx context.Context, s *System, l *engine.Setup, live bool, q *admin.ExplainedRequest) (
+	e *admin.Explanation, counts string, err error) {
+	store, counts := weir.Store(memstore.New()), "with all counts zero"
 	if live && l.Store != engine.Memory {
 		l.Log, _ = newLog(s.Err, "text", "warn")
 		redis, err := engine.OpenRedis(ctx, &l.Config)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		store, where = redis, "with the counts of "+engine.Masked(l.Store)
+		store, counts = redis, "with the counts of "+engine.Masked(l.Store)
 	}
 	defer store.Close()
-	a.choose(l.Set)
-	e := &explanation{
-		Store:     where,
-		RulesFrom: l.Source,
-		Rules:     len(l.Set.Rules()),
-		nodes:     l.Nodes,
-		asked:     &a.Request,
+	g, err := gate.New(store, l.Set, gate.WithLocal(memstore.New()), gate.WithGeo(l.Geo))
+	if err != nil {
+		return nil, "", err
 	}
-	locate := gate.WithObserver(func(v *gate.Verdict) { a.Country, a.ASN = v.Located() })
-	g, err := gate.New(readOnlyStore{store}, l.Set, gate.WithLocal(readOnlyStore{memstore.New()}),
-		gate.WithObserver(e.note), locate, gate.WithGeo(l.Geo))
+	x := admin.Explainer{Gate: g, Set: l.Set, File: l.File, Options: l.HTTPOptions()}
+	e, err = x.Explain(ctx, q)
+	return e, counts, err
+}
+
+// askServer has a running server explain the request by its own rules.
+func askServer(ctx context.Context, s *System, f *serverFlags, q *admin.ExplainedRequest) (*admin.Explanation, error) {
+	o := &operator{serverFlags: *f, system: s}
+	var err error
+	if o.server, err = f.client(s); err != nil {
+		return nil, err
+	}
+	if o.server.token, err = s.operatorToken(f.tokenFile); err != nil {
+		return nil, err
+	}
+	o.ctx, o.cancel = context.WithTimeout(ctx, f.timeout)
+	defer o.cancel()
+	body, err := json.Marshal(admin.Question{Request: q})
 	if err != nil {
 		return nil, err
 	}
-	o := l.HTTPOptions()
-	o.Observe = e.event
-	o.User = func(*http.Request) string { return a.User }
-	o.Service = func(*http.Request) string { return a.Service }
-	o.Descriptor = func(_ *http.Request, name string) string { return a.described[name] }
-	o.DescriptorKeys = func(*http.Request) []string { return a.DescriptorKeys }
-	middleware, err := httplimit.ByRules(g, o)
-	if err != nil {
-		return nil, err
-	}
-	recorder := httptest.NewRecorder()
-	passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.Passed = true })
-	middleware(passed).ServeHTTP(recorder, a.served(ctx))
-	e.Answer.Status, e.Answer.Header, e.Answer.Body = recorder.Code, recorder.Result().Header, recorder.Body.String()
-	e.leaveOutMadeID(a.request.Header)
-	a.doubtGeo(l)
-	if a.Path != "" {
-		e.Misses, e.MoreMisses = whynot.Misses(l.File, e.matched, &a.Request)
-	}
-	return e, nil
+	e := new(admin.Explanation)
+	_, err = o.send(&serverRequest{method: http.MethodPost, path: "explain", kind: "application/json", body: body}, e)
+	return e, err
 }
-
-// leaveOutMadeID leaves out the id that a refusal gets if its request has none: it is another one each time.
-func (e *explanation) leaveOutMadeID(asked http.Header) {
-	id := e.Answer.Header.Get(requestid.Field)
-	if id == "" || id == requestid.For(asked) {
-		return
-	}
-	e.Answer.Header.Del(requestid.Field)
-	instance := fmt.Sprintf(`,"instance":%q`, requestid.Instance(id))
-	e.Answer.Body = strings.Replace(e.Answer.Body, instance, "", 1)
-}
-
-// served is the request as a server receives it.
-func (a *explainedRequest) served(ctx context.Context) *http.Request {
-	r := a.request.Clone(ctx)
-	r.RemoteAddr = net.JoinHostPort(a.peer, "1")
-	r.RequestURI = r.URL.RequestURI()
-	r.Pattern = a.Route
-	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(a.body)), int64(len(a.body))
-	u := *r.URL
-	u.Scheme, u.Host, u.User = "", "", nil
-	r.URL = &u
-	return r
-}
-
-// A readOnlyStore decides without charging.
-type readOnlyStore struct{ weir.Store }
-
-// Decide implements weir.Store.
-func (l readOnlyStore) Decide(ctx context.Context, claims []weir.Claim, times int64,
-	decisions []weir.Decision) (int64, error) {
-	if decisions == nil {
-		decisions = make([]weir.Decision, len(claims))
-	}
-	if _, err := l.Store.Decide(ctx, claims, 0, decisions); err != nil {
-		return 0, err
-	}
-	for i := range decisions {
-		if decisions[i].RetryAfter != 0 {
-			return 0, nil
-		}
-	}
-	return times, nil
-}
-
-// Charge implements weir.Store.
-func (readOnlyStore) Charge(context.Context, []weir.Claim, []weir.Decision) error { return nil }
-
-// Refund implements weir.Store.
-func (readOnlyStore) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
-	return nil
-}
-
-// Reset implements weir.Store.
-func (readOnlyStore) Reset(context.Context, []weir.Claim) error { return nil }

@@ -4,9 +4,6 @@ package cli_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -112,26 +109,6 @@ func TestCheckNamesWhoSeesNoResponse(t *testing.T) {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("want %q: %v", want, r)
 		}
-	}
-}
-
-// TestExplainAsksAnOlderServer: one that does not know routed is asked without it.
-func TestExplainAsksAnOlderServer(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		if strings.Contains(string(body), `"routed"`) {
-			w.WriteHeader(400)
-			io.WriteString(w, `{"status":400,"detail":"unknown field routed; allowed: request, claims, cost, requests"}`)
-			return
-		}
-		io.WriteString(w, `{"outcome":"passed","reason":"no_rule","checks":[]}`)
-	}))
-	defer server.Close()
-	r := call{}.run(t, "explain", "--server", server.URL, "--path", "/a")
-	if r.code != 0 || !strings.Contains(r.out, "the server is older") || !strings.Contains(r.out, "no rule limits it") {
-		t.Error(r)
 	}
 }
 

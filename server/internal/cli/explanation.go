@@ -13,191 +13,33 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/timewords"
-	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/admin"
 )
 
-// An explanation is the output of explain, as --json prints it. Fields that the API has too have the
-// same names.
-type explanation struct {
-	Request struct {
-		Method  string   `json:"method"`
-		Host    string   `json:"host,omitempty"`
-		Path    string   `json:"path"`
-		Sent    string   `json:"sent_path"`
-		Client  string   `json:"client,omitempty"`
-		Assumed bool     `json:"client_assumed,omitempty"`
-		Country string   `json:"country,omitempty"` // if the rules need it
-		ASN     uint32   `json:"asn,omitempty"`     // likewise
-		User    string   `json:"user,omitempty"`
-		Route   string   `json:"route,omitempty"`
-		Routed  bool     `json:"routed,omitempty"` // the routes of the rules chose it
-		Service string   `json:"service,omitempty"`
-		Doubts  []string `json:"doubts,omitempty"`
-	} `json:"request"`
-	RulesFrom  string        `json:"rules_from,omitempty"`
-	Rules      int           `json:"rules"`
-	Store      string        `json:"store"`
-	Outcome    string        `json:"outcome"`
-	Reason     string        `json:"reason"`
-	Rule       string        `json:"rule,omitempty"`
-	Error      string        `json:"error,omitempty"`
-	Matched    []string      `json:"matched"`
-	Checks     []checked     `json:"checks"`
-	Skipped    []skip        `json:"skipped,omitempty"`
-	Exceptions []except      `json:"exceptions,omitempty"`
-	Misses     []whynot.Miss `json:"not_matched,omitempty"`
-	MoreMisses int           `json:"not_matched_more,omitempty"`
-	Passed     bool          `json:"passed"`
-	Answer     struct {
-		Status int         `json:"status,omitempty"`
-		Header http.Header `json:"headers,omitempty"`
-		Body   string      `json:"body,omitempty"`
-	} `json:"answer"`
-
-	asked   *rules.Request
-	matched []*rules.Rule
-	nodes   int // that share the store
+// An explanationPrinter prints an explanation as text.
+type explanationPrinter struct {
+	*admin.Explanation
+	of      string // how many rules there are, and where; "": not known
+	store   string // whose counts they are
+	assumed bool   // the address of the client
 }
 
-// A checked is one limit that was checked.
-type checked struct {
-	Rule       string `json:"rule"`
-	Name       string `json:"name"`
-	Limit      string `json:"limit"`
-	Key        string `json:"key"`
-	Shadow     bool   `json:"shadow,omitempty"`
-	Cost       int64  `json:"cost"`
-	Remaining  int64  `json:"remaining"`
-	RetryAfter int64  `json:"retry_after_us"`
-	ResetAfter int64  `json:"reset_after_us"`
-	Local      bool   `json:"local,omitempty"`
-	Undecided  bool   `json:"undecided,omitempty"`
-	Leased     string `json:"leased,omitempty"` // bound of the grants, if nodes prefetch units
-}
-
-// A skip is a rule that matched and was not checked.
-type skip struct {
-	Rule string `json:"rule"`
-	Why  string `json:"why"`
-}
-
-// An except is an exception of operators that affects the request.
-type except struct {
-	ID    string              `json:"id"`
-	Kind  rules.ExceptionKind `json:"kind"`
-	Rule  string              `json:"rule,omitempty"`
-	Until time.Time           `json:"until"`
-	Why   string              `json:"why,omitempty"`
-}
-
-// note records the verdict. It is the gate's observer.
-func (e *explanation) note(v *gate.Verdict) {
-	e.Outcome, e.Reason = v.Outcome.String(), v.Reason.String()
-	if v.Rule != nil {
-		e.Rule = v.Rule.Name()
-	}
-	if v.Err != nil {
-		e.Error = message(v.Err)
-	}
-	e.Checks, e.Matched, e.matched = []checked{}, []string{}, slices.Clone(v.Matched())
-	for _, rule := range e.matched {
-		e.Matched = append(e.Matched, rule.Name())
-	}
-	for i := range v.Len() {
-		c := v.At(i)
-		if c.Aside {
-			continue
-		}
-		e.Checks = append(e.Checks, checked{
-			Rule:       c.Rule.Name(),
-			Name:       c.Claim.Limit.Name(),
-			Limit:      c.Claim.Limit.String(),
-			Key:        strings.Clone(c.Claim.Key),
-			Shadow:     c.Shadow,
-			Cost:       c.Claim.Cost,
-			Remaining:  c.Decision.Remaining,
-			RetryAfter: micros(c.Decision.RetryAfter),
-			ResetAfter: micros(c.Decision.ResetAfter),
-			Local:      c.Local,
-			Undecided:  !c.Decided,
-			Leased:     e.leased(v, &c),
-		})
-	}
-	for _, s := range v.Skips() {
-		e.Skipped = append(e.Skipped, skip{s.Rule.Name(), s.Why})
-	}
-	for _, x := range v.Exceptions(e.asked) {
-		e.Exceptions = append(e.Exceptions, except{x.ID, x.Kind, x.Rule, x.Until.UTC().Truncate(time.Second), x.Why})
-	}
-}
-
-// leased is the bound of the grants under a limit of which nodes prefetch units; "" if they do not.
-func (e *explanation) leased(v *gate.Verdict, c *gate.Check) string {
-	terms := engine.LeaseTerms(c.Rule)
-	if terms.LeaseShare == 0 {
-		return ""
-	}
-	if other := unleased(v); other != nil && !c.Shadow {
-		return fmt.Sprintf("no units are prefetched, because rule %s has no lease_percent and counts the same requests",
-			other.Name())
-	}
-	return terms.Bound(c.Claim.Limit, e.nodes)
-}
-
-// unleased is a rule without lease_percent in the decision, or nil. It prevents leases of the other
-// rules: a lease is of all enforced limits together.
-func unleased(v *gate.Verdict) *rules.Rule {
-	for i := range v.Len() {
-		if c := v.At(i); !c.Shadow && engine.LeaseTerms(c.Rule).LeaseShare == 0 {
-			return c.Rule
-		}
-	}
-	return nil
-}
-
-// event records refusals of the front end, which do not reach the gate.
-func (e *explanation) event(_ *http.Request, event httplimit.Event) {
-	if e.Outcome == "" && event.Err != nil {
-		e.Outcome, e.Reason, e.Error = gate.Failed.String(), gate.BadInput.String(), message(event.Err)
-	}
-}
-
-// micros is a wait in microseconds; -1 is never.
-func micros(d time.Duration) int64 {
-	if d == weir.Never {
-		return -1
-	}
-	return d.Microseconds()
-}
-
-func (e *explanation) introduce(a *explainedRequest) {
-	r := &e.Request
-	r.Method, r.Host, r.Path, r.Sent, r.User, r.Service = a.Method, a.Host, a.Path, a.sent, a.User, a.Service
-	if a.Client.IsValid() {
-		r.Client, r.Assumed = a.Client.String(), a.assumed
-	}
-	r.Country, r.ASN = a.Country, a.ASN
-	r.Route, r.Routed, r.Doubts = a.Route, a.routed, a.doubts
-}
-
-// print prints the explanation as text.
-func (e *explanation) print(out io.Writer) error {
+func (p *explanationPrinter) print(out io.Writer) error {
 	var b strings.Builder
-	e.printRequest(&b)
-	e.printRules(&b)
-	e.printExceptions(&b)
-	e.printMisses(&b)
-	e.printAnswer(&b)
+	p.printRequest(&b)
+	fmt.Fprintf(&b, "\nMatching rules%s\n", p.of)
+	printMatched(&b, "  ", &p.Explanation.Explanation)
+	p.printExceptions(&b)
+	p.printMisses(&b)
+	p.printAnswer(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func (e *explanation) printRequest(b *strings.Builder) {
-	r := &e.Request
+func (p *explanationPrinter) printRequest(b *strings.Builder) {
+	r := p.Request
 	fmt.Fprintf(b, "%s %s%s\n", r.Method, r.Host, cmp.Or(r.Path, r.Sent))
 	switch {
 	case r.Path == "":
@@ -209,7 +51,7 @@ func (e *explanation) printRequest(b *strings.Builder) {
 		fmt.Fprintf(b, "  path    the upstream gets its parameters (;); rules see %s\n", seen)
 	}
 	client := r.Client
-	if r.Assumed {
+	if p.assumed && r.Client == defaultClient {
 		client += " (assumed; set by --client)"
 	}
 	route := r.Route
@@ -232,79 +74,51 @@ func (e *explanation) printRequest(b *strings.Builder) {
 	}
 }
 
-func (e *explanation) printRules(b *strings.Builder) {
+// printMatched prints the rules that match, with the state of their keys.
+func printMatched(b *strings.Builder, indent string, e *gate.Explanation) {
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(b, "\nMatching rules%s\n", e.ofHowMany())
-	switch {
-	case len(e.Checks)+len(e.Skipped) > 0:
-	case len(e.Matched) > 0:
-		fmt.Fprintf(b, "  %s: not checked, because the request is %s\n", strings.Join(e.Matched, ", "), e.Outcome)
-	default:
-		fmt.Fprintln(b, "  none")
-	}
-	for i := range e.Checks {
-		c := &e.Checks[i]
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", c.Name, c.Limit, c.most(), c.state(), c.Key)
+	var skipped, unread []string
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		switch {
+		case r.Skipped != "" && r.Key == "" && e.Outcome != gate.Passed.String():
+			unread = append(unread, r.Rule)
+		case r.Skipped != "":
+			skipped = append(skipped, r.Rule+" is not checked: "+r.Skipped)
+		}
+		for j := range r.Limits {
+			printLimit(table, indent, r, &r.Limits[j], r.Shadow)
+		}
+		for j := range r.Candidate {
+			printLimit(table, indent, r, &r.Candidate[j], true)
+		}
 	}
 	table.Flush()
-	for i := range e.Checks {
-		if c := &e.Checks[i]; c.Leased != "" {
-			fmt.Fprintf(b, "  %s with %s on one Redis: %s\n", c.Name, count(e.nodes, "node"), c.Leased)
-		}
+	for _, text := range skipped {
+		fmt.Fprintln(b, indent+text)
 	}
-	for _, s := range e.Skipped {
-		fmt.Fprintf(b, "  %s is not checked: %s\n", s.Rule, s.Why)
+	if len(unread) > 0 {
+		fmt.Fprintf(b, "%s%s: not checked, because the request is %s\n", indent, strings.Join(unread, ", "), e.Outcome)
 	}
-}
-
-// printExceptions lists the exceptions that apply.
-func (e *explanation) printExceptions(b *strings.Builder) {
-	if len(e.Exceptions) == 0 {
-		return
-	}
-	fmt.Fprintln(b, "\nExceptions of operators")
-	for i := range e.Exceptions {
-		x := &e.Exceptions[i]
-		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, x.does(), x.Until.Format(time.RFC3339), because(x.Why))
+	if len(e.Rules) == 0 {
+		fmt.Fprintln(b, indent+"none")
 	}
 }
 
-// does is the effect of the exception on the request.
-func (x *except) does() string {
-	switch {
-	case x.Kind == rules.Overridden:
-		return "gives the key of " + x.Rule + " its limits"
-	case x.Kind == rules.Blocked && x.Rule != "":
-		return "blocks it under " + x.Rule
-	case x.Kind == rules.Blocked:
-		return "blocks it"
-	case x.Rule != "":
-		return "exempts it from " + x.Rule
+func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.ExplainedLimit, shadow bool) {
+	state := limitState(l)
+	if shadow {
+		state += ", shadow"
 	}
-	return "lets it pass"
+	if r.Degraded == rules.Local {
+		state += ", counted in this process"
+	}
+	fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", indent, l.Name, l.Limit, mostOf(l.Limit), state, r.Key)
 }
 
-// exception is the ID of an exception of the kind; "" if there is none.
-func (e *explanation) exception(kind rules.ExceptionKind) string {
-	for i := range e.Exceptions {
-		if e.Exceptions[i].Kind == kind {
-			return e.Exceptions[i].ID
-		}
-	}
-	return ""
-}
-
-// ofHowMany is the number of rules and their source, if known.
-func (e *explanation) ofHowMany() string {
-	if e.RulesFrom == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (of %s in %s), with their keys", count(e.Rules, "rule"), e.RulesFrom)
-}
-
-// most is the maximum that the limit grants in its period, for any arrival of requests.
-func (c *checked) most() string {
-	spec, err := weir.ParseLimit(c.Limit)
+// mostOf is the maximum that a limit grants in its period, for any arrival of requests.
+func mostOf(text string) string {
+	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return ""
 	}
@@ -322,88 +136,111 @@ func (c *checked) most() string {
 	return fmt.Sprintf("up to %d in any %s", limit.MostIn(period), timewords.Plain(period))
 }
 
-// state is the decision of a limit, in words.
-func (c *checked) state() string {
-	var text string
+// limitState is the decision of a limit, in words.
+func limitState(l *gate.ExplainedLimit) (text string) {
 	switch {
-	case c.Undecided:
-		return "not checked"
-	case c.RetryAfter < 0:
+	case l.RetryAfter == nil:
 		text = "refuses: the cost exceeds the limit"
-	case c.RetryAfter > 0:
-		text = "refuses for " + wait(c.RetryAfter)
+	case *l.RetryAfter > 0:
+		text = "refuses for " + wait(*l.RetryAfter)
 	default:
-		text = fmt.Sprintf("%d left", c.Remaining)
+		text = fmt.Sprintf("%d left", l.Remaining)
 	}
-	if c.Cost != 1 {
-		text += fmt.Sprintf(", costs %d", c.Cost)
-	}
-	if c.Shadow {
-		text += ", shadow"
-	}
-	if c.Local {
-		text += ", counted in this process"
+	if l.Cost != 1 {
+		text += fmt.Sprintf(", costs %d", l.Cost)
 	}
 	return text
 }
 
-// wait is a duration for people, rounded.
-func wait(micros int64) string {
-	d := time.Duration(micros) * time.Microsecond
+// wait is a number of seconds for people, rounded.
+func wait(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
 	if d >= time.Second {
 		return d.Round(100 * time.Millisecond).String()
 	}
-	return d.String()
+	return d.Round(time.Microsecond).String()
 }
 
-func (e *explanation) printMisses(b *strings.Builder) {
-	if len(e.Misses) == 0 {
+// printExceptions lists the exceptions that apply.
+func (p *explanationPrinter) printExceptions(b *strings.Builder) {
+	if len(p.Exceptions) == 0 {
+		return
+	}
+	fmt.Fprintln(b, "\nExceptions of operators")
+	for i := range p.Exceptions {
+		x := &p.Exceptions[i]
+		fmt.Fprintf(b, "  %s %s until %s%s\n", x.ID, effectOf(x), x.Until.Format(time.RFC3339), because(x.Why))
+	}
+}
+
+// effectOf is the effect of an exception on the request.
+func effectOf(x *admin.Exception) string {
+	switch {
+	case x.Kind == rules.Overridden:
+		return "gives the key of " + x.Rule + " its limits"
+	case x.Kind == rules.Blocked && x.Rule != "":
+		return "blocks it under " + x.Rule
+	case x.Kind == rules.Blocked:
+		return "blocks it"
+	case x.Rule != "":
+		return "exempts it from " + x.Rule
+	}
+	return "lets it pass"
+}
+
+func (p *explanationPrinter) printMisses(b *strings.Builder) {
+	if len(p.NotMatched) == 0 {
 		return
 	}
 	fmt.Fprintln(b, "\nSimilar rules that do not match")
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
-	for _, m := range e.Misses {
+	for _, m := range p.NotMatched {
 		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))
 	}
 	table.Flush()
-	if e.MoreMisses > 0 {
-		fmt.Fprintf(b, "  and %d more\n", e.MoreMisses)
+	if p.NotMatchedMore > 0 {
+		fmt.Fprintf(b, "  and %d more\n", p.NotMatchedMore)
 	}
 }
 
-func (e *explanation) printAnswer(b *strings.Builder) {
-	fmt.Fprintf(b, "\nAnswer (%s)\n", e.Store)
-	what := e.Outcome // of a running server, which sends no response to show
-	switch {
-	case e.Passed:
-		what = "passes"
-	case e.Answer.Status != 0:
-		what = fmt.Sprintf("%d %s", e.Answer.Status, http.StatusText(e.Answer.Status))
+func (p *explanationPrinter) printAnswer(b *strings.Builder) {
+	fmt.Fprintf(b, "\nAnswer (%s)\n", p.store)
+	what, before := "passes", ""
+	if p.Outcome != gate.Passed.String() {
+		what = fmt.Sprintf("%d %s", p.Answer.Status, http.StatusText(p.Answer.Status))
+	} else if len(p.Answer.Headers) > 0 {
+		before = "; before this request:"
 	}
-	fmt.Fprintf(b, "  %s: %s\n", what, e.because())
-	for _, name := range slices.Sorted(maps.Keys(e.Answer.Header)) {
-		for _, value := range e.Answer.Header[name] {
-			fmt.Fprintf(b, "  %s: %s\n", name, value)
-		}
+	fmt.Fprintf(b, "  %s: %s%s\n", what, reasonOf(&p.Explanation.Explanation, p.Exceptions), before)
+	for _, name := range slices.Sorted(maps.Keys(p.Answer.Headers)) {
+		fmt.Fprintf(b, "  %s: %s\n", name, p.Answer.Headers[name])
 	}
-	if e.Answer.Body != "" {
-		fmt.Fprintf(b, "\n  %s\n", strings.TrimSpace(e.Answer.Body))
+	if p.Answer.Body != "" {
+		fmt.Fprintf(b, "\n  %s\n", strings.TrimSpace(p.Answer.Body))
 	}
 }
 
-// because is the reason, in words.
-func (e *explanation) because() string {
+// reasonOf is the reason of a decision, in words.
+func reasonOf(e *gate.Explanation, exceptions []admin.Exception) string {
 	by := ""
 	if e.Rule != "" {
 		by = " " + e.Rule
+	}
+	exception := func(kind rules.ExceptionKind) string {
+		for i := range exceptions {
+			if exceptions[i].Kind == kind {
+				return exceptions[i].ID
+			}
+		}
+		return ""
 	}
 	switch e.Reason {
 	case gate.NoRule.String():
 		return "no rule limits it"
 	case gate.WithinLimits.String():
-		return "within the limits;" + by + " is the closest; before this request:"
+		return "within the limits;" + by + " is the closest"
 	case gate.AllowList.String():
-		if id := e.exception(rules.LetPass); id != "" {
+		if id := exception(rules.LetPass); id != "" {
 			return "allowed by the exception " + id
 		}
 		return "on the allow list of the file"
@@ -412,7 +249,7 @@ func (e *explanation) because() string {
 	case gate.Banned.String():
 		return "banned by" + by
 	case gate.DenyList.String():
-		if id := e.exception(rules.Blocked); id != "" {
+		if id := exception(rules.Blocked); id != "" {
 			return "blocked by the exception " + id
 		}
 		if by == "" {
@@ -424,5 +261,5 @@ func (e *explanation) because() string {
 	case gate.StoreFailed.String():
 		return "the store is not responding: " + e.Error
 	}
-	return "invalid request: " + e.Error
+	return "invalid request: " + strings.TrimPrefix(e.Error, "weir: ")
 }

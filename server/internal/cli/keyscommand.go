@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/server/internal/admin"
 )
 
@@ -23,7 +24,7 @@ func (o *operator) key(method, path string, args []string) error {
 	} else if len(args) > 1 {
 		query["value"] = args
 	}
-	return show(o, &serverRequest{method: method, path: path, query: query}, func(w io.Writer, k *admin.Key) {
+	return show(o, &serverRequest{method: method, path: path, query: query}, func(w io.Writer, k *gate.ExplainedRule) {
 		row(w, "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER")
 		for _, l := range k.Limits {
 			retry := "never"

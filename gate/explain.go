@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/whynot"
+	"github.com/weirproject/weir/rules"
+)
+
+// An Explanation is a verdict as plain data: what decided the request, the state of the rules that match it, and why
+// others do not. It refers to no memory of the verdict.
+type Explanation struct {
+	Outcome string `json:"outcome,omitzero" enum:"passed|refused|denied|failed"`
+	Reason  string `json:"reason,omitzero" doc:"Such as limit_exceeded."`
+	Rule    string `json:"rule,omitzero" doc:"That decides the request."`
+	Error   string `json:"error,omitzero" doc:"The mistake of the request, or of the store."`
+
+	Rules []ExplainedRule `json:"rules" doc:"That match, in the order of the file."`
+
+	NotMatched     []Unmatched `json:"not_matched,omitzero" max:"20" doc:"Rules that may be expected to match."`
+	NotMatchedMore int64       `json:"not_matched_more,omitzero" doc:"Such rules that are left out."`
+}
+
+// An ExplainedRule is a rule with the state of a key.
+type ExplainedRule struct {
+	Rule       string           `json:"rule"`
+	Label      string           `json:"label,omitzero"`
+	Mode       rules.Mode       `json:"mode" enum:"enforce|shadow"`
+	Shadow     bool             `json:"shadow,omitzero" doc:"It refuses nothing here, by its mode or enforce_percent."`
+	Key        string           `json:"key" doc:"As lists of bans print it."`
+	Components []string         `json:"components" doc:"Of the rule's key."`
+	Values     []string         `json:"values" doc:"Empty if the query has the key instead."`
+	Limits     []ExplainedLimit `json:"limits"`
+	Candidate  []ExplainedLimit `json:"candidate,omitzero" doc:"Limits of the rule's candidate."`
+	Binding    *int64           `json:"binding,omitzero" doc:"Index of the limit with the longest wait."`
+	BannedFor  float64          `json:"banned_for,omitzero" doc:"Seconds; absent if the key is not banned."`
+	Skipped    string           `json:"skipped,omitzero" doc:"Why the rule matches and is not decided."`
+	Decides    bool             `json:"decides,omitzero" doc:"Its limit decides the request."`
+	// Degraded is the rule's on_store_error.
+	Degraded rules.StoreError `json:"degraded,omitzero" enum:"local|allow|deny" doc:"The store did not answer."`
+}
+
+// An ExplainedLimit is the state of a key under one limit.
+type ExplainedLimit struct {
+	Name       string   `json:"name"`
+	Limit      string   `json:"limit"`
+	Cost       int64    `json:"cost" doc:"Of the request."`
+	Remaining  int64    `json:"remaining"`
+	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
+	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
+}
+
+// Unmatched is a rule that does not match a request.
+type Unmatched struct {
+	Rule string   `json:"rule"`
+	Why  []string `json:"why" doc:"Each condition that the request does not meet, with its value."`
+}
+
+// maxUnmatched bounds the rules of an explanation that do not match.
+const maxUnmatched = 20
+
+// Explain describes the verdict on a request. It says which rules do not match, and why, if it is given the file of
+// the rules: see Ask.Rules. It is slow, and meant for people.
+func (v *Verdict) Explain(file *rules.File, r *rules.Request) *Explanation {
+	e := &Explanation{Outcome: v.Outcome.String(), Reason: v.Reason.String(), Rules: []ExplainedRule{}}
+	if v.Rule != nil {
+		e.Rule = v.Rule.Name()
+	}
+	if v.Err != nil {
+		e.Error = v.Err.Error()
+	}
+	for _, rule := range v.matched {
+		e.Rules = append(e.Rules, v.explain(rule))
+	}
+	if file != nil && v.set != nil && r.Path != "" {
+		e.addUnmatched(file, v.completed(r), v.matched)
+	}
+	return e
+}
+
+// addUnmatched adds the rules of the file that may be expected to match.
+func (e *Explanation) addUnmatched(file *rules.File, r *rules.Request, matched []*rules.Rule) {
+	for i := range file.Rules {
+		why := whynot.Rule(file, i, matched, r)
+		switch {
+		case len(why) == 0:
+		case len(e.NotMatched) == maxUnmatched:
+			e.NotMatchedMore++
+		default:
+			e.NotMatched = append(e.NotMatched, Unmatched{file.Rules[i].Name, why})
+		}
+	}
+}
+
+// explain is the rule's part of the verdict.
+func (v *Verdict) explain(rule *rules.Rule) ExplainedRule {
+	e := explainedRule(rule, "")
+	e.Decides = rule == v.Rule
+	e.Skipped = "the request is " + v.Outcome.String() + " before its limits are read"
+	for i := range v.Len() {
+		check := v.At(i)
+		if check.Rule == rule && !check.Aside {
+			e.take(v, &check)
+		}
+	}
+	for _, skip := range v.skips {
+		if skip.Rule == rule {
+			e.Skipped = skip.Why
+		}
+	}
+	e.bind()
+	return e
+}
+
+// take takes a check of the rule.
+func (e *ExplainedRule) take(v *Verdict, check *Check) {
+	if check.Candidate {
+		e.Candidate = append(e.Candidate, explainedLimit(check.Claim, check.Decision))
+		return
+	}
+	e.Key, e.Skipped, e.Shadow = readable(check.Claim.Key), "", check.Shadow
+	if v.Degraded() && (check.Local || !check.Decided) {
+		e.Degraded = check.Rule.OnStoreError()
+	}
+	switch {
+	case !check.Decided:
+		e.Skipped = Unasked
+	case check.Ban:
+		e.BannedFor = check.Decision.RetryAfter.Seconds()
+	default:
+		e.Limits = append(e.Limits, explainedLimit(check.Claim, check.Decision))
+	}
+}
+
+// ExplainKey is the state of a key under a rule, with limits as the rule's Lookup returns them. Nothing is charged. If
+// the store does not answer, the error is that of the store, and the state is what the local store knows, if the rule
+// has on_store_error: local.
+func (g *Gate) ExplainKey(ctx context.Context, rule *rules.Rule, key string, limits []*weir.Limit) (
+	e ExplainedRule, err error) {
+	e = explainedRule(rule, key)
+	claims := g.ClaimsOf(rule, []byte(key), limits)
+	if bans := rule.Bans(); bans != nil {
+		claims = append(claims, weir.Claim{Key: key, Limit: bans.Hold})
+	}
+	v := new(Verdict)
+	if err := g.Decide(ctx, nil, Ask{Claims: claims}, v); err != nil {
+		return e, err
+	}
+	decisions := v.decisions
+	if v.Err != nil {
+		e.Skipped, e.Degraded = Unasked, rule.OnStoreError()
+		if e.Degraded != rules.Local {
+			return e, v.Err
+		}
+		decisions = make([]weir.Decision, len(claims))
+		if _, err := g.local.Decide(ctx, claims, 0, decisions); err != nil {
+			return e, v.Err
+		}
+	}
+	for i := range decisions {
+		if i == len(limits) {
+			e.BannedFor = decisions[i].RetryAfter.Seconds()
+		} else {
+			e.Limits = append(e.Limits, explainedLimit(&claims[i], &decisions[i]))
+		}
+	}
+	e.bind()
+	return e, v.Err
+}
+
+// explainedRule is a rule without the state of the key.
+func explainedRule(rule *rules.Rule, key string) ExplainedRule {
+	return ExplainedRule{Rule: rule.Name(), Label: rule.Label(), Mode: rule.Mode(), Key: readable(key),
+		Components: append([]string{}, rule.Components()...), Values: []string{}, Limits: []ExplainedLimit{}}
+}
+
+// explainedLimit is the state under one limit.
+func explainedLimit(claim *weir.Claim, d *weir.Decision) ExplainedLimit {
+	e := ExplainedLimit{Name: claim.Limit.Name(), Limit: claim.Limit.String(), Cost: claim.Cost,
+		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
+	if d.RetryAfter != weir.Never {
+		seconds := d.RetryAfter.Seconds()
+		e.RetryAfter = &seconds
+	}
+	return e
+}
+
+// bind finds the limit with the longest wait.
+func (e *ExplainedRule) bind() {
+	if len(e.Limits) == 0 {
+		return
+	}
+	worst := slices.MinFunc(e.Limits, func(a, b ExplainedLimit) int {
+		return cmp.Or(cmp.Compare(b.wait(), a.wait()), cmp.Compare(a.Remaining, b.Remaining))
+	})
+	at := int64(slices.Index(e.Limits, worst))
+	e.Binding = &at
+}
+
+// wait is the time until a request is granted, in seconds.
+func (l *ExplainedLimit) wait() float64 {
+	if l.RetryAfter == nil {
+		return weir.Never.Seconds()
+	}
+	return *l.RetryAfter
+}
+
+// readable is a copy of a key as valid UTF-8, which a header's value need not be.
+func readable(key string) string { return strings.ToValidUTF8(strings.Clone(key), "\uFFFD") }
