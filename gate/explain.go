@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -85,7 +84,7 @@ func (v *Verdict) Explain(file *rules.File, r *rules.Request) *Explanation {
 // addUnmatched adds the rules of the file that may be expected to match.
 func (e *Explanation) addUnmatched(file *rules.File, r *rules.Request, matched []*rules.Rule) {
 	for i := range file.Rules {
-		why := whynot.Rule(file, i, matched, r)
+		why := file.Unmatched(i, matched, r)
 		switch {
 		case len(why) == 0:
 		case len(e.NotMatched) == maxUnmatched:

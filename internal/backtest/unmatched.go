@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/internal/webvalues"
-	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -24,7 +23,7 @@ type unmatched struct {
 
 // A conditionCount is how many requests meet a condition of a rule.
 type conditionCount struct {
-	whynot.Condition
+	rules.Condition
 	rule int
 	met  int64
 }
@@ -74,7 +73,7 @@ func (u *unmatched) probe() {
 	u.parts = nil
 	file := &rules.File{PathForm: u.config.File.PathForm}
 	for _, i := range u.rules {
-		for _, c := range whynot.Conditions(u.config.File.Rules[i].Match) {
+		for _, c := range u.config.File.Rules[i].Match.Conditions() {
 			part := conditionCount{Condition: c, rule: i}
 			before := slices.IndexFunc(old, func(o conditionCount) bool { return o.rule == i && o.Name == c.Name })
 			if before >= 0 {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/whynot"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -78,9 +77,9 @@ func (r *run) cover(v *gate.Verdict, first bool) {
 		if c.matched || !first {
 			continue
 		}
-		for _, condition := range whynot.Conditions(spec.Match) {
+		for _, condition := range spec.Match.Conditions() {
 			if !c.met[condition.Name] {
-				c.met[condition.Name] = whynot.Meets(f.Tested.PathForm, condition.Match, &r.asked)
+				c.met[condition.Name] = condition.Match.Meets(f.Tested.PathForm, &r.asked)
 			}
 		}
 	}
@@ -121,7 +120,7 @@ func (f *File) Untested() (list []string) {
 // unmet names the conditions that no request meets.
 func (c *covered) unmet(spec *rules.Spec) string {
 	var names []string
-	for _, condition := range whynot.Conditions(spec.Match) {
+	for _, condition := range spec.Match.Conditions() {
 		if c == nil || !c.met[condition.Name] {
 			names = append(names, condition.Name+" = "+condition.Want)
 		}

@@ -1,0 +1,176 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir/pathform"
+)
+
+// Unmatched says why rule i does not match the request, if that may surprise: its path matches, or another rule of its
+// group matches better. It is nil for other rules, and for those in matched. Each condition is compiled and matched by
+// itself, so that the reasons cannot differ from real decisions. It is slow, and meant for explaining.
+func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
+	spec := &file.Rules[i]
+	if slices.ContainsFunc(matched, func(rule *Rule) bool { return rule.Index() == i }) ||
+		!mayBeAt(spec.Match.Path, r.Path) {
+		return nil
+	}
+	if !spec.IsEnabled() {
+		if spec.Match.Meets(file.PathForm, r) {
+			return []string{"it is disabled, and would match"}
+		}
+		return nil
+	}
+	for _, rule := range matched {
+		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && spec.Match.Meets(file.PathForm, r) {
+			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}
+		}
+	}
+	if spec.Match.Path == "" {
+		return nil
+	}
+	if !(&Match{Path: spec.Match.Path}).Meets(file.PathForm, r) {
+		return spec.Match.spelled(file.PathForm, r)
+	}
+	return spec.Match.unmet(r)
+}
+
+// mayBeAt reports whether the pattern may match the path in some form, by the first segment of both: of many rules few
+// are worth compiling their conditions.
+func mayBeAt(pattern, path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
+	sent, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return strings.ContainsAny(first, "*{%") || strings.ContainsAny(sent, "%;") || pattern == "" ||
+		strings.EqualFold(first, sent)
+}
+
+// spelled names the path form with which the rule would match.
+func (m *Match) spelled(form []string, r *Request) []string {
+	for _, word := range []string{"drop-trailing-slash", "ignore-case"} {
+		wider := append(slices.DeleteFunc(slices.Clone(form), func(w string) bool { return w == pathform.Strict }),
+			word)
+		f, err := pathform.Parse(wider)
+		if err != nil {
+			return nil
+		}
+		other := *r
+		if other.Path, err = f.Path(r.Path); err == nil && m.Meets(wider, &other) {
+			return []string{fmt.Sprintf("path is %s, not %s; they are equal with path_form: %s", r.Path, m.Path,
+				word)}
+		}
+	}
+	return nil
+}
+
+// Meets reports whether the request meets the match, of a file with a form of paths. It is slow, and meant for
+// explaining.
+func (m *Match) Meets(form []string, r *Request) bool {
+	spec := Spec{Name: "rule", Match: *m, Limit: []string{"1/1s"}}
+	set, err := Compile(&File{PathForm: form, Rules: []Spec{spec}})
+	return err == nil && len(set.Match(r, nil)) > 0
+}
+
+// unmet describes the conditions that the request does not meet.
+func (m *Match) unmet(r *Request) (why []string) {
+	for _, c := range m.Conditions() {
+		if c.Match.Path == "" && !c.Match.Meets(nil, r) {
+			why = append(why, c.unmet(r))
+		}
+	}
+	return why
+}
+
+// A Condition is one part of a match.
+type Condition struct {
+	Name  string // such as method, or header x-tenant
+	Want  string // the values, in words
+	Match Match
+	unmet func(r *Request) string
+}
+
+// Conditions are the parts of a match, each of which a request must meet.
+func (m *Match) Conditions() (list []Condition) {
+	add := func(is bool, name, want string, match Match, unmet func(r *Request) string) {
+		if is {
+			list = append(list, Condition{name, want, match, unmet})
+		}
+	}
+	values := func(name string, want []string, match Match, value func(r *Request) string) {
+		add(len(want) > 0, name, wanted(want), match, func(r *Request) string {
+			return fmt.Sprintf("%s is %s, not %s", name, value(r), wanted(want))
+		})
+	}
+	always := func(text string) func(*Request) string { return func(*Request) string { return text } }
+	add(m.Path != "", "path", m.Path, Match{Path: m.Path}, nil)
+	values("method", m.Method, Match{Method: m.Method}, func(r *Request) string { return shown(r.Method) })
+	values("host", m.Host, Match{Host: m.Host}, func(r *Request) string { return shown(r.Host) })
+	add(len(m.Client) > 0, "client", wanted(m.Client), Match{Client: m.Client}, func(r *Request) string {
+		return fmt.Sprintf("client is %s, not in %s", r.Client, wanted(m.Client))
+	})
+	values("country", m.Country, Match{Country: m.Country},
+		func(r *Request) string { return cmp.Or(r.Country, "not known") })
+	values("autonomous system", m.ASN, Match{ASN: m.ASN},
+		func(r *Request) string { return numbered(r.ASN) })
+	values("service", m.Service, Match{Service: m.Service},
+		func(r *Request) string { return shown(r.Service) })
+	values("user", m.User, Match{User: m.User}, func(r *Request) string { return shown(r.User) })
+	values("route", m.Route, Match{Route: m.Route}, func(r *Request) string { return shown(r.Route) })
+	add(len(m.DescriptorKeys) > 0, "descriptors", strings.Join(m.DescriptorKeys, ", "),
+		Match{DescriptorKeys: m.DescriptorKeys}, func(r *Request) string {
+			return fmt.Sprintf("descriptors are %s, not %s", shown(strings.Join(r.DescriptorKeys, ", ")),
+				strings.Join(m.DescriptorKeys, ", "))
+		})
+	expressions := len(m.Regex.Path) + len(m.Regex.Header) + len(m.Regex.Descriptor)
+	add(expressions > 0, "regex", "an expression", Match{Regex: m.Regex},
+		always("an expression of regex does not match"))
+	add(len(m.Any) > 0, "any", "an alternative", Match{Any: m.Any}, always("no alternative of any is met"))
+	add(len(m.Not) > 0, "not", "no alternative", Match{Not: m.Not}, always("an alternative of not is met"))
+	type table = map[string][]string
+	for _, kind := range []struct {
+		name  string
+		table table
+		match func(table) Match
+		value func(Attributes, string) string
+	}{
+		{"header", m.Header, func(t table) Match { return Match{Header: t} }, Attributes.Header},
+		{"query", m.Query, func(t table) Match { return Match{Query: t} }, Attributes.Query},
+		{"descriptor", m.Descriptor, func(t table) Match { return Match{Descriptor: t} },
+			Attributes.Descriptor},
+	} {
+		for _, name := range slices.Sorted(maps.Keys(kind.table)) {
+			want := kind.table[name]
+			values(kind.name+" "+name, want, kind.match(table{name: want}),
+				func(r *Request) string { return shown(kind.value(r.Attributes, name)) })
+		}
+	}
+	return list
+}
+
+// wanted is the values of a condition, in words.
+func wanted(values []string) string {
+	if slices.Equal(values, []string{"*"}) {
+		return "any value"
+	}
+	return strings.Join(values, " or ")
+}
+
+// numbered is an autonomous system, in words.
+func numbered(asn uint32) string {
+	if asn == 0 {
+		return "not known"
+	}
+	return strconv.FormatUint(uint64(asn), 10)
+}
+
+// shown is a value, or "missing".
+func shown(value string) string {
+	if value == "" {
+		return "missing"
+	}
+	return value
+}
