@@ -2,11 +2,8 @@ package api
 
 import (
 	"fmt"
-	"net/http"
-	"time"
 
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -14,48 +11,28 @@ import (
 // encoding/json would cost as much as the rest of the request.
 
 type answer struct {
-	Outcome      outcome     `json:"outcome" doc:"failed: a limit needs the store, which does not answer."`
-	Allowed      bool        `json:"allowed" doc:"The outcome is passed."`
-	Granted      int64       `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
-	Degraded     bool        `json:"degraded,omitzero" doc:"The store did not answer: on_store_error decided."`
-	Repeated     bool        `json:"repeated,omitzero" doc:"The ID was granted before: nothing is charged for it."`
-	Remaining    int64       `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
-	RetryAfter   int64       `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
-	ResetAfter   int64       `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
-	Delay        int64       `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
-	Reason       reason      `json:"reason"`
-	Rule         string      `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
-	Name         string      `json:"name,omitzero" doc:"The name of the deciding limit."`
-	Limit        string      `json:"limit,omitzero" doc:"The deciding limit."`
-	RetrySeconds int64       `json:"retry_after,omitzero" min:"-1" doc:"How many seconds to wait; -1: never."`
-	Message      string      `json:"message,omitzero" doc:"Of a refusal: the rule's message, if it has one."`
-	Language     string      `json:"language,omitzero" doc:"Of the message, such as zh, if the rule states it."`
-	RequestID    string      `json:"request_id,omitzero" doc:"Of a request that does not pass, in the audit log."`
-	Checks       []check     `json:"checks" doc:"The state of each limit, after the grant."`
-	Skipped      []skipped   `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
-	Route        string      `json:"route,omitzero" doc:"After a peek with routed: the chosen route."`
-	Service      string      `json:"service,omitzero" doc:"That of the chosen route."`
-	Client       string      `json:"client,omitzero" doc:"After a peek with routed: behind trusted proxies."`
-	Exceptions   []exception `json:"exceptions,omitzero" min:"1" doc:"After a peek: exceptions in force."`
-	Lease        *Lease      `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
-	Response     *response   `json:"response,omitzero" doc:"With answer=http: what to send to the client."`
-	Error        web.Problem `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
-}
-
-// A response is one to the client of a request. It is an http.ResponseWriter.
-type response struct {
-	Status  int               `json:"status" min:"200" doc:"200: add the headers to the service's own response."`
-	Headers map[string]string `json:"headers"`
-	Body    string            `json:"body" doc:"Empty if the request passes."`
-	fields  http.Header
-}
-
-func (r *response) Header() http.Header    { return r.fields }
-func (r *response) WriteHeader(status int) { r.Status = status }
-
-func (r *response) Write(text []byte) (int, error) {
-	r.Body += string(text)
-	return len(text), nil
+	Outcome      outcome       `json:"outcome" doc:"failed: a limit needs the store, which does not answer."`
+	Allowed      bool          `json:"allowed" doc:"The outcome is passed."`
+	Granted      int64         `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
+	Degraded     bool          `json:"degraded,omitzero" doc:"The store did not answer: on_store_error decided."`
+	Repeated     bool          `json:"repeated,omitzero" doc:"The ID was granted before: nothing is charged for it."`
+	Remaining    int64         `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
+	RetryAfter   int64         `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
+	ResetAfter   int64         `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
+	Delay        int64         `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
+	Reason       reason        `json:"reason"`
+	Rule         string        `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
+	Name         string        `json:"name,omitzero" doc:"The name of the deciding limit."`
+	Limit        string        `json:"limit,omitzero" doc:"The deciding limit."`
+	RetrySeconds int64         `json:"retry_after,omitzero" min:"-1" doc:"How many seconds to wait; -1: never."`
+	Message      string        `json:"message,omitzero" doc:"Of a refusal: the rule's message, if it has one."`
+	Language     string        `json:"language,omitzero" doc:"Of the message, such as zh, if the rule states it."`
+	RequestID    string        `json:"request_id,omitzero" doc:"Of a request that does not pass, in the audit log."`
+	Checks       []check       `json:"checks" doc:"The state of each limit, after the grant."`
+	Skipped      []skipped     `json:"skipped,omitzero" min:"1" doc:"Rules that matched and were not checked."`
+	Lease        *Lease        `json:"lease,omitzero" doc:"The units that the caller holds, if any."`
+	Response     *web.Response `json:"response,omitzero" doc:"With answer=http: what to send to the client."`
+	Error        web.Problem   `json:"error,omitzero" doc:"In a batch: the mistake in this request."`
 }
 
 type reserveAnswer struct {
@@ -92,14 +69,6 @@ type resetAnswer struct {
 type skipped struct {
 	Rule string `json:"rule"`
 	Why  string `json:"why" doc:"In words, such as off schedule."`
-}
-
-type exception struct {
-	ID    string              `json:"id"`
-	Kind  rules.ExceptionKind `json:"kind" enum:"override|block|allow"`
-	Rule  string              `json:"rule,omitzero" doc:"Absent if it applies to all rules."`
-	Until time.Time           `json:"until"`
-	Why   string              `json:"why,omitzero" doc:"The reason that the operator gave."`
 }
 
 // A Lease is held by the caller.

@@ -24,9 +24,7 @@ type ask struct {
 	id         string
 	keep       time.Duration // of the id
 	dryRun     bool
-	routed     bool // the set chooses the route and the service, and the answer has them
 	ttl        string
-	found      bool // the client was found behind the one of the document
 }
 
 // A claim is one of the caller's.
@@ -59,14 +57,6 @@ func (a *ask) rulesRequest() *rules.Request {
 	}
 	a.request.DescriptorKeys, a.request.Attributes = a.keys, &a.attributes
 	return &a.request
-}
-
-// peeked returns the ask if it only peeks, or nil.
-func (a *ask) peeked() *ask {
-	if a.times == 0 {
-		return a
-	}
-	return nil
 }
 
 // gateAsk is the ask for the gate. A claim without a cost has that of the ask.

@@ -106,11 +106,6 @@ func cost() field {
 		units(0, func(c *call) *int64 { return &c.last().cost })}
 }
 
-func routed() field {
-	return field{"routed", "As in the gateway: client connects, and the routes choose route and service.",
-		boolean(func(c *call) *bool { return &c.last().routed })}
-}
-
 func id() field {
 	return field{"id", "The same ID again, with the same limits, keys and costs, is the same request: it is " +
 		"granted once, and then repeated at no charge. A refused request keeps no ID. Not beside concurrency limits.",

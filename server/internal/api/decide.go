@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,6 +14,7 @@ import (
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/web"
 )
 
 // decide decides one ask, or the asks of a batch together: those with the same key under one limit are
@@ -36,7 +36,7 @@ func (a *api) decide(ctx context.Context, c *call) error {
 			c.out = append(c.out, ',')
 		}
 		c.verdict = c.questions[i].Verdict
-		c.appendAnswer(&extras{ask: &c.asks[i], peeked: c.asks[i].peeked(), err: c.questions[i].Err})
+		c.appendAnswer(&extras{ask: &c.asks[i], err: c.questions[i].Err})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -50,7 +50,7 @@ func (a *api) decideOne(ctx context.Context, c *call) error {
 	if err := a.ask(ctx, c, ask, nil); err != nil {
 		return err
 	}
-	c.answer(&extras{ask: ask, peeked: ask.peeked()})
+	c.answer(&extras{ask: ask})
 	return nil
 }
 
@@ -86,26 +86,9 @@ func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) er
 
 func (a *api) peek(ctx context.Context, c *call) error {
 	for i := range c.asks[:c.n] {
-		ask := &c.asks[i]
-		ask.times = 0
-		a.findClient(ask)
-		if ask.routed = ask.routed && ask.request.Route == "" && ask.request.Service == ""; ask.routed {
-			a.gate.Rules().SetRoute(&ask.request)
-		}
+		c.asks[i].times = 0
 	}
 	return a.decide(ctx, c)
-}
-
-// findClient finds the client of a peek as the gateway does: what the document has connects.
-func (a *api) findClient(ask *ask) {
-	if !ask.routed || a.Clients == nil || !ask.request.Client.IsValid() {
-		return
-	}
-	var lines []string
-	if line := ask.attributes.Header(a.Clients.Header()); line != "" {
-		lines = []string{line}
-	}
-	ask.request.Client, ask.found = a.Clients.From(ask.request.Client.String(), lines)
 }
 
 // reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has none.
@@ -138,7 +121,6 @@ func (a *api) reset(ctx context.Context, c *call) error {
 // extras are the parts of an answer besides the verdict.
 type extras struct {
 	ask         *ask
-	peeked      *ask // the answer shows keys and exceptions; nil: it was no peek
 	err         error
 	reservation *token
 }
@@ -184,10 +166,8 @@ func (c *call) appendAnswer(e *extras) {
 	c.out = b
 	c.appendMessage(e.ask)
 	c.appendRequestID(e.ask)
-	c.appendChecks(e.peeked != nil)
+	c.appendChecks(e.ask.times == 0)
 	c.appendSkipped()
-	c.appendRoute(e.ask)
-	c.appendExceptions(e.peeked)
 	c.appendHeld(e)
 	c.appendResponse(e)
 	if e.err != nil {
@@ -219,12 +199,10 @@ func (c *call) appendResponse(e *extras) {
 	if !c.responds || e.err != nil {
 		return
 	}
-	r := response{Status: http.StatusOK, Headers: make(map[string]string), fields: make(http.Header)}
-	httplimit.Respond(&r, e.ask.rulesRequest(), c.verdict, e.ask.attributes.id())
-	for name, values := range r.fields {
-		r.Headers[name] = strings.Join(values, ", ")
-	}
-	text, _ := json.Marshal(&r, json.Deterministic(true), jsontext.AllowInvalidUTF8(true)) // nothing else can fail
+	r := web.NewResponse()
+	httplimit.Respond(r, e.ask.rulesRequest(), c.verdict, e.ask.attributes.id())
+	r.End()
+	text, _ := json.Marshal(r, json.Deterministic(true), jsontext.AllowInvalidUTF8(true)) // nothing else can fail
 	c.out = append(append(c.out, `,"response":`...), text...)
 }
 
@@ -303,32 +281,6 @@ func (c *call) appendSkipped() {
 	}
 	if opening[1] == '{' {
 		c.out = append(c.out, ']')
-	}
-}
-
-// appendRoute appends the route that the rules chose, with its service, and the client that was found.
-func (c *call) appendRoute(ask *ask) {
-	if ask.found {
-		c.out = appendString(append(c.out, `,"client":`...), ask.request.Client.String())
-	}
-	if ask.routed && ask.request.Route != "" {
-		c.out = appendString(append(c.out, `,"route":`...), ask.request.Route)
-		c.out = appendString(append(c.out, `,"service":`...), ask.request.Service)
-	}
-}
-
-// appendExceptions lists the exceptions of operators that a peek met.
-func (c *call) appendExceptions(peeked *ask) {
-	if peeked == nil || !peeked.requested {
-		return
-	}
-	var list []exception
-	for _, e := range c.verdict.Exceptions(peeked.rulesRequest()) {
-		list = append(list, exception{e.ID, e.Kind, e.Rule, e.Until.UTC().Truncate(time.Second), e.Why})
-	}
-	if list != nil {
-		text, _ := json.Marshal(list, jsontext.AllowInvalidUTF8(true)) // nothing else of these types can fail
-		c.out = append(append(c.out, `,"exceptions":`...), text...)
 	}
 }
 

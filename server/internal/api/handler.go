@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/server/internal/web"
@@ -19,8 +18,6 @@ type Config struct {
 	// Form is the form into which paths are brought before rules are matched. It should be the form
 	// that is forwarded.
 	Form pathform.Form
-	// Clients finds the client of a peek with routed, as the gateway does; nil: it is believed.
-	Clients *clientaddr.Extractor
 }
 
 // api is the handler. It is safe for concurrent use.

@@ -214,25 +214,6 @@ func TestDecideByClaims(t *testing.T) {
 		200, "allowed", true, "delay_us", 2*3600*1000000)
 }
 
-const routedRules = `
-services: [{name: order, addresses: "http://127.0.0.1:1"}]
-routes: [{name: pay, path: /pay/**, service: order}]
-rules: [{name: paid, limit: 5/1h, match: {route: pay, service: order}}]`
-
-// TestPeekChoosesTheRoute if it is asked to, of a request with neither route nor service.
-func TestPeekChoosesTheRoute(t *testing.T) {
-	s := start(t, routedRules)
-	s.post("/v1/peek", `{"request":{"path":"/pay/1"}}`).has(t, 200, "rule", nil, "route", nil)
-	s.post("/v1/peek", `{"request":{"path":"/pay/1"},"routed":true}`).has(t, 200, "rule", "paid", "route", "pay",
-		"service", "order")
-	s.post("/v1/peek", `{"request":{"path":"/other"},"routed":true}`).has(t, 200, "rule", nil, "route", nil)
-	s.post("/v1/peek", `{"request":{"path":"/pay/1","route":"mine"},"routed":true}`).has(t, 200, "rule", nil, "route", nil)
-	s.post("/v1/peek", `{"request":{"path":"/pay/1","service":"mine"},"routed":true}`).has(t, 200, "rule", nil, "route", nil)
-	s.post("/v1/peek", `{"requests":[{"request":{"path":"/pay/1"},"routed":true},{"request":{"path":"/pay/1"}}]}`).has(t,
-		200, "answers.0.service", "order", "answers.1.route", nil)
-	s.post("/v1/decide", `{"request":{},"routed":true}`).has(t, 400)
-}
-
 func TestPeekChargesNothing(t *testing.T) {
 	s := start(t, someRules)
 	const claim = `{"claims":[{"name":"api","limit":"fixed_window 1/1h","key":"k"}]`

@@ -36,7 +36,7 @@ func operations() map[string]*operation {
 			summary: "Decide whether a request passes, and charge it",
 		},
 		"/v1/peek": {
-			method: post, run: (*api).peek, body: askBody("Peek", claims("Claim"), cost(), routed()), batch: true,
+			method: post, run: (*api).peek, body: askBody("Peek", claims("Claim"), cost()), batch: true,
 			answers: []any{answer{}, batchAnswer{}},
 			summary: "Decide whether a request would pass; nothing is charged",
 		},

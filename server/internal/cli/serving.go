@@ -245,7 +245,7 @@ func (v *server) openHTTP(l *listenerFlags) error {
 	if err != nil {
 		return err
 	}
-	api, err := api.New(v.engine.Gate, api.Config{Access: callers, Form: v.engine.Form, Clients: v.engine.Clients})
+	api, err := api.New(v.engine.Gate, api.Config{Access: callers, Form: v.engine.Form})
 	if err != nil {
 		return err
 	}
