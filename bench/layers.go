@@ -5,10 +5,8 @@ import (
 	"io"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/lease"
-	"github.com/weirproject/weir/internal/layers/recall"
+	"github.com/weirproject/weir/layers"
+	"github.com/weirproject/weir/memstore"
 )
 
 const (
@@ -28,46 +26,36 @@ func newLayerRows(s *server) layerRows {
 	shortest := rawRow(shortestName, false, s.rueidisScript(shortest))
 	embedded := allowRow(embeddedName, bucketOf)
 	return layerRows{
-		hot:     []row{layeredRow(s, coalescedName, coalesced), weirRedisRow(s), redisRateRow(s), shortest},
-		flood:   []row{layeredRow(s, recalledName, coalesced, recalled), weirRedisRow(s), redisRateRow(s)},
-		leased:  []row{layeredRow(s, leasedName, coalesced, leased), embedded},
-		uniform: []row{layeredRow(s, layeredName, broken, coalesced, recalled), layeredRow(s, coalescedName, coalesced), weirRedisRow(s), redisRateRow(s), shortest},
+		hot:     []row{layeredRow(s, coalescedName, 0, "breaker", "recall"), weirRedisRow(s), redisRateRow(s), shortest},
+		flood:   []row{layeredRow(s, recalledName, 0, "breaker"), weirRedisRow(s), redisRateRow(s)},
+		leased:  []row{layeredRow(s, leasedName, 0.1, "breaker", "recall"), embedded},
+		uniform: []row{layeredRow(s, layeredName, 0), layeredRow(s, coalescedName, 0, "breaker", "recall"), weirRedisRow(s), redisRateRow(s), shortest},
 	}
 }
 
-// A layer puts one round a store.
-type layer func(weir.Store) (weir.Store, error)
-
-func broken(next weir.Store) (weir.Store, error) {
-	return breaker.New(next, breaker.Config{Slow: patience / 2}), nil
-}
-
-func coalesced(next weir.Store) (weir.Store, error) {
-	return coalesce.New(next, coalesce.Config{}), nil
-}
-func recalled(next weir.Store) (weir.Store, error) { return recall.New(next, recall.Config{}), nil }
-
-// leased takes a tenth of what remains ahead of need.
-func leased(next weir.Store) (weir.Store, error) {
-	return lease.New(next, func(*weir.Limit) lease.Terms { return lease.Terms{Share: 0.1} }), nil
-}
-
-// layeredRow asks Redis through layers, the innermost first.
-func layeredRow(s *server, name string, layers ...layer) row {
+// layeredRow asks Redis through all layers but some. leased is the share of what remains that it takes ahead of need.
+func layeredRow(s *server, name string, leased float64, without ...string) row {
 	return row{name: name, refuses: true, open: func(q Quota) (Peer, error) {
 		redis, err := s.weirStore()
 		if err != nil {
 			return nil, err
 		}
-		store := weir.Store(redis)
-		for _, layer := range layers {
-			if store, err = layer(store); err != nil {
-				redis.Close()
-				return nil, err
-			}
+		store, err := layered(redis, leased, without...)
+		if err != nil {
+			redis.Close()
+			return nil, err
 		}
 		return limiterPeer(store, q, bucketOf)
 	}}
+}
+
+func layered(redis weir.Store, leased float64, without ...string) (weir.Store, error) {
+	stack, err := layers.New(redis, layers.Options{Local: memstore.New(), Without: without,
+		Terms: func(*weir.Limit) layers.Terms { return layers.Terms{LeaseShare: leased} }})
+	if err != nil {
+		return nil, err
+	}
+	return stack.Store, nil
 }
 
 // A layersReport is what was measured of them, a board for each scene.

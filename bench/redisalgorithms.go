@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/coalesce"
 	"github.com/weirproject/weir/redisstore"
 )
 
@@ -38,7 +37,10 @@ func redisAlgorithmRow(s *server, a algorithm, prefix, name string, coalesced bo
 		}
 		store := weir.Store(redis)
 		if coalesced {
-			store = coalesce.New(redis, coalesce.Config{})
+			if store, err = layered(redis, 0, "breaker", "recall"); err != nil {
+				redis.Close()
+				return nil, err
+			}
 		}
 		return limiterPeer(store, q, a.specs...)
 	}}

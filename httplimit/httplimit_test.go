@@ -255,7 +255,7 @@ func TestXRateLimitFields(t *testing.T) {
 	}
 }
 
-// standIn marks its decisions like internal/layers/fallback, by a negative instant.
+// standIn marks its decisions like the local store of layers, by a negative instant.
 type standIn struct{ weir.Store }
 
 func (s standIn) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (int64, error) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-
-	"github.com/weirproject/weir/internal/layers/breaker"
 )
 
 // The begin and the end of an outage are reported, and not each attempt between.
@@ -16,10 +14,10 @@ func TestBreakerChanged(t *testing.T) {
 			t.Errorf("open %v because of %v", open, cause)
 		}
 	}}
-	from, failure := breaker.Closed, errors.New("connection refused")
-	for _, to := range []breaker.State{breaker.Open, breaker.HalfOpen, breaker.Open, breaker.HalfOpen, breaker.Closed} {
-		change := breaker.Change{From: from, To: to}
-		if to == breaker.Open {
+	from, failure := stateClosed, errors.New("connection refused")
+	for _, to := range []breakerState{stateOpen, stateHalfOpen, stateOpen, stateHalfOpen, stateClosed} {
+		change := breakerChange{From: from, To: to}
+		if to == stateOpen {
 			change.Cause = failure
 		}
 		o.changed(change)

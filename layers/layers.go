@@ -13,7 +13,6 @@ package layers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,13 +20,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/layers/breaker"
-	"github.com/weirproject/weir/internal/layers/ceiling"
-	"github.com/weirproject/weir/internal/layers/coalesce"
-	"github.com/weirproject/weir/internal/layers/fallback"
-	"github.com/weirproject/weir/internal/layers/layer"
-	"github.com/weirproject/weir/internal/layers/lease"
-	"github.com/weirproject/weir/internal/layers/recall"
 )
 
 // Names are the layers that Options.Without can leave out.
@@ -52,10 +44,18 @@ type Terms struct {
 // Bound says what a limit promises when a number of nodes take units of it ahead of need under these terms, such as "at
 // most 10000 + 5000/1s × T + 3 × 1000 units in any T".
 func (t Terms) Bound(limit *weir.Limit, nodes int) string {
-	return lease.BoundOf(limit, t.lease(), nodes).String()
+	return leaseBoundOf(limit, t.lease(), nodes).String()
 }
 
-func (t Terms) lease() lease.Terms { return lease.Terms{Share: t.LeaseShare, Hold: t.LeaseHold} }
+// AtOnce is what one node passes at most at one moment under a limit with a Ceiling; 0: it has none.
+func (t Terms) AtOnce(limit *weir.Limit) int64 {
+	if bucket := ceilingBucket(limit, t.Ceiling); t.Ceiling > 0 && bucket != nil {
+		return bucket.Most()
+	}
+	return 0
+}
+
+func (t Terms) lease() leaseTerms { return leaseTerms{Share: t.LeaseShare, Hold: t.LeaseHold} }
 
 // Updates broadcast messages between the nodes that share a store, as redisstore.Updates do. They are safe for
 // concurrent use.
@@ -108,12 +108,12 @@ type Stack struct {
 	// Local is the store to use while Store returns weir.ErrUnavailable: it decides by this node's share of a limit.
 	Local weir.Store
 
-	breaker  *breaker.Breaker // nil where left out, as the next two
-	coalesce *coalesce.Store
-	recall   *recall.Store
-	lease    *lease.Store
-	ceiling  *ceiling.Ceiling // nil without Bounds
-	shared   weir.Store
+	breaker   *breaker // nil where left out, as the next two
+	coalescer *coalescer
+	refusals  *refusalCache
+	leaser    *leaser
+	ceiling   *ceiling // nil without Bounds
+	shared    weir.Store
 }
 
 // New puts the layers before a shared store, which must decide batches and should have a timeout, as redisstore has.
@@ -122,7 +122,7 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	if err := o.check(shared); err != nil {
 		return nil, err
 	}
-	local, err := fallback.NewLocal(o.Local, fallback.Config{
+	local, err := newLocalStore(o.Local, localConfig{
 		Nodes: max(1, o.Nodes),
 		Whole: func(l *weir.Limit) bool { return o.Terms(l).Whole },
 		Only:  func(l *weir.Limit) bool { return o.Terms(l).Local },
@@ -130,45 +130,44 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{Store: shared, Local: local, shared: shared}
-	s.addExact(&o)
-	s.lease = lease.New(s.Store, func(l *weir.Limit) lease.Terms { return o.Terms(l).lease() })
-	s.Store = s.lease
+	s := &Stack{Local: local, shared: shared}
+	exact := s.addExact(&o)
+	s.leaser = newLeaser(exact, func(l *weir.Limit) leaseTerms { return o.Terms(l).lease() })
+	r := &router{exact: exact, leaser: s.leaser, ceiling: s.leaser, terms: o.Terms, local: local,
+		mirrors: o.has("warm"), leasing: s.leaser}
+	r.keyed, _ = exact.(keyDecider)
+	r.updates, _ = o.Updates.(io.Closer)
 	if o.Bounds != nil {
-		s.ceiling = ceiling.New(s.Store, o.Bounds, func(l *weir.Limit) (float64, bool) {
+		s.ceiling = newCeiling(s.leaser, o.Bounds, func(l *weir.Limit) (float64, bool) {
 			factor := o.Terms(l).Ceiling
 			return factor, factor > 0
 		})
-		s.Store = s.ceiling
+		r.ceiling = s.ceiling
 	}
-	if o.has("warm") {
-		s.Store = local.Warm(s.Store)
-	}
+	s.Store = r
 	return s, nil
 }
 
-// addExact adds the layers between the shared store and the leases.
-func (s *Stack) addExact(o *Options) {
+// addExact returns the shared store behind the layers that every call passes.
+func (s *Stack) addExact(o *Options) weir.Store {
+	store := s.shared
 	if o.has("breaker") {
-		s.breaker = breaker.New(s.Store, breaker.Config{Slow: o.Timeout / 4 * 3, Changed: o.changed})
-		s.Store = s.breaker
+		s.breaker = newBreaker(store, breakerConfig{Slow: o.Timeout / 4 * 3, Changed: o.changed})
+		store = s.breaker
 	}
 	if o.has("coalesce") {
-		s.coalesce = coalesce.New(s.Store, coalesce.Config{Timeout: o.Timeout, Cluster: o.Cluster})
-		s.Store = s.coalesce
+		s.coalescer = newCoalescer(store, coalesceConfig{Timeout: o.Timeout, Cluster: o.Cluster})
+		store = s.coalescer
 	}
-	if !o.has("recall") {
-		return
+	if o.has("recall") {
+		config := refusalConfig{Longest: o.longest, Updates: o.Updates, Warn: o.Warn, Clock: o.clock}
+		if o.Cluster {
+			config.Longest = clusterRefusal
+		}
+		s.refusals = newRefusalCache(store, config)
+		store = s.refusals
 	}
-	config := recall.Config{Longest: o.longest, Updates: o.Updates, Warn: o.Warn, Clock: o.clock}
-	if o.Cluster {
-		config.Longest = clusterRefusal
-	}
-	s.recall = recall.New(s.Store, config)
-	s.Store = s.recall
-	if closer, ok := o.Updates.(io.Closer); ok {
-		s.Store = &closing{s.recall, closer}
-	}
+	return store
 }
 
 // check fills in and checks the options.
@@ -186,7 +185,7 @@ func (o *Options) check(shared weir.Store) error {
 			Allowed: "a store that is a weir.Batcher, such as redisstore's"}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = layer.Timeout(shared)
+		o.Timeout = timeoutOf(shared)
 	}
 	if o.Timeout < 0 || o.Timeout == 0 && o.has("breaker") {
 		return &weir.InputError{Field: "timeout", Given: o.Timeout,
@@ -198,20 +197,11 @@ func (o *Options) check(shared weir.Store) error {
 func (o *Options) has(layer string) bool { return !slices.Contains(o.Without, layer) }
 
 // changed leaves out the changes between open and half-open.
-func (o *Options) changed(c breaker.Change) {
-	if o.BreakerChanged != nil && (c.From == breaker.Closed || c.To == breaker.Closed) {
-		o.BreakerChanged(c.To != breaker.Closed, c.Cause)
+func (o *Options) changed(c breakerChange) {
+	if o.BreakerChanged != nil && (c.From == stateClosed || c.To == stateClosed) {
+		o.BreakerChanged(c.To != stateClosed, c.Cause)
 	}
 }
-
-// A closing store also closes the Updates of the refusal cache.
-type closing struct {
-	*recall.Store
-	updates io.Closer
-}
-
-// Close implements weir.Store.
-func (c *closing) Close() error { return errors.Join(c.Store.Close(), c.updates.Close()) }
 
 // A releaser is a store that releases leases by itself, as redisstore does.
 type releaser interface {
@@ -254,18 +244,18 @@ func (s *Stack) Stats() (all Stats) {
 		b := s.breaker.Stats()
 		all.BreakerState, all.Opened, all.TurnedAway = int(s.breaker.State()), b.Opened, b.TurnedAway
 	}
-	if s.coalesce != nil {
-		c := s.coalesce.Stats()
+	if s.coalescer != nil {
+		c := s.coalescer.Stats()
 		all.Decisions, all.Requests, all.Calls = c.Decisions, c.Requests, c.Trips
 	}
-	if s.recall != nil {
-		r := s.recall.Stats()
+	if s.refusals != nil {
+		r := s.refusals.Stats()
 		all.Recalled, all.Evicted, all.Listening = r.Recalled, r.Evicted, r.Listening
 	}
-	l := s.lease.Stats()
+	l := s.leaser.Stats()
 	all.Leases, all.LeaseTaken, all.LeaseReturned, all.LeaseLost = l.Leases, l.Taken, l.Returned, l.Lost
 	if s.ceiling != nil {
-		all.CeilingRefused, all.CeilingUncounted = s.ceiling.Refused(), s.ceiling.Uncounted()
+		all.CeilingRefused, all.CeilingUncounted = s.ceiling.refusals(), s.ceiling.uncounted()
 	}
 	if releasing, ok := s.shared.(releaser); ok {
 		all.ReleasesPending, all.ReleasesDone, all.ReleasesLost = releasing.Releases()

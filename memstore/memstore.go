@@ -91,7 +91,7 @@ func WithMaxBytes(n int64) Option {
 
 // WithoutOverflow makes a full store return [ErrFull] for new keys of any limit, instead of sharing one overflow key,
 // and describe keys that it does not hold as never used. It is for programs with a policy of their own for a full
-// store, such as package internal/layers/ceiling, which grants.
+// store, such as the ceilings of package layers, which grant.
 func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
 // New makes an empty store.

@@ -21,7 +21,7 @@ import (
 )
 
 // packages are those whose tests are measured, as patterns of the go command.
-const packages = "./memstore ./redisstore/... ./layers ./internal/layers/... ./gate ./rules " +
+const packages = "./memstore ./redisstore/... ./layers ./gate ./rules " +
 	"./internal/ruleset/... ./httplimit ./server/internal/..."
 
 func main() {

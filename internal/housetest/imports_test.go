@@ -92,7 +92,7 @@ func TestTheEmbeddedLimiterNeedsOnlyTheStandardLibrary(t *testing.T) {
 
 // stores and frontEnds are sets of packages in the table below.
 var (
-	stores    = []string{"memstore", "redisstore", "layers", "internal/layers"}
+	stores    = []string{"memstore", "redisstore", "layers"}
 	frontEnds = []string{"httplimit", "grpclimit", "server/internal/admin", "server/internal/api",
 		"server/internal/console", "server/internal/extauthz", "server/internal/forwardauth", "server/internal/gateway",
 		"server/internal/grpcserver", "server/internal/resp", "server/internal/rls", "server/internal/web"}
@@ -113,7 +113,7 @@ var mayNotImport = []struct {
 	{stores, policy, "a store decides claims: it knows no rule and no front end"},
 	{[]string{"memstore"}, []string{"redisstore", "internal/redisconn", "layers"}, "a store knows no other store"},
 	{[]string{"redisstore"}, []string{"memstore", "layers"}, "a store knows no other store"},
-	{[]string{"layers", "internal/layers"}, []string{"redisstore", "internal/redisconn"},
+	{[]string{"layers"}, []string{"redisstore", "internal/redisconn"},
 		"a layer is a store over any store: the wiring chooses which"},
 	{[]string{"storetest"}, append([]string{"memstore", "redisstore", "layers"}, policy...), "the suite tests any store"},
 	{[]string{"rules"}, append([]string{"gate", "httplimit", "observe", "internal/engine", "internal/ruleset"}, stores...),

@@ -117,7 +117,7 @@ func Reset(limit *weir.Limit, d *weir.Decision, unix bool) int64 {
 	if !unix {
 		return Seconds(wait)
 	}
-	at := max(d.At, -d.At) // negative for a decision of internal/layers/fallback
+	at := max(d.At, -d.At) // negative for a decision of the local store of layers
 	return ceil(int64(at)+wait.Microseconds(), 1e6)
 }
 

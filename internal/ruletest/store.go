@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/layers/fallback"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 )
@@ -27,12 +27,14 @@ func (r *run) open(t *Test) error {
 	r.down = &shared.down
 	store, local := shared.Store, shared.Store
 	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.Store != "" }) {
-		fallen, err := fallback.NewLocal(memstore.New(clock), fallback.Config{Nodes: max(1, r.set.Nodes()),
-			Whole: ofBans(r.set)})
+		whole := ofBans(r.set)
+		stack, err := layers.New(shared, layers.Options{Local: memstore.New(clock), Nodes: r.set.Nodes(),
+			Without: []string{"breaker", "coalesce", "recall"},
+			Terms:   func(l *weir.Limit) layers.Terms { return layers.Terms{Local: true, Whole: whole(l)} }})
 		if err != nil {
 			return err
 		}
-		store, local = fallen.Warm(shared), fallen
+		store, local = stack.Store, stack.Local
 	}
 	var err error
 	r.gate, err = gate.New(store, r.set, gate.WithLocal(local),
@@ -73,6 +75,17 @@ func (b *breakable) Decide(ctx context.Context, claims []weir.Claim, times int64
 		return 0, err
 	}
 	return b.Store.Decide(ctx, claims, times, d)
+}
+
+// DecideBatch implements weir.Batcher.
+func (b *breakable) DecideBatch(ctx context.Context, requests []weir.Request) {
+	if b.down {
+		for i := range requests {
+			requests[i].Granted, requests[i].Err = 0, b.err()
+		}
+		return
+	}
+	b.Store.(weir.Batcher).DecideBatch(ctx, requests)
 }
 
 // Charge implements weir.Store.

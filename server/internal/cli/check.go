@@ -18,8 +18,8 @@ import (
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/layers/ceiling"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/gateway"
 	"github.com/weirproject/weir/server/internal/listen"
@@ -221,7 +221,7 @@ func ceilingsOf(file string, set *rules.Set) (notes []finding) {
 	for _, rule := range set.Rules() {
 		for _, limit := range rule.Limits() {
 			factor := rule.LocalCeiling()
-			most := ceiling.AtOnce(limit, factor)
+			most := layers.Terms{Ceiling: factor}.AtOnce(limit)
 			if factor == 0 || float64(most) <= math.Ceil(factor*float64(limit.Most())) {
 				continue
 			}

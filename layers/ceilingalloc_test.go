@@ -1,0 +1,44 @@
+//go:build !race
+
+package layers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+)
+
+func TestCeilingDecisionsDoNotAllocate(t *testing.T) {
+	for name, limits := range map[string]int64{"granted": 1 << 40, "refused": 1} {
+		store := ceilingNewCeiling(t, &generous{}, memstore.New(), every)
+		all := append(ceilingClaim(weir.MustLimit("a", weir.SlidingLog{Limit: limits, Window: time.Hour}), 1),
+			ceilingClaim(weir.MustLimit("b", weir.PerHour(1<<30)), 1)...)
+		d := make([]weir.Decision, 2)
+		batch := []weir.Request{{Claims: all, Times: 1, Decisions: d}}
+		for range 10 {
+			store.Decide(ceilingBackground, all, 1, d)
+		}
+		if n := testing.AllocsPerRun(1000, func() { store.Decide(ceilingBackground, all, 1, d) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		if n := testing.AllocsPerRun(1000, func() { store.DecideBatch(ceilingBackground, batch) }); n != 0 &&
+			name == "granted" {
+			t.Errorf("%s in a batch: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkCeiling(b *testing.B) {
+	for name, units := range map[string]int64{"granted": 1 << 40, "refused": 1} {
+		b.Run(name, func(b *testing.B) {
+			store := ceilingNewCeiling(b, &generous{}, memstore.New(), every)
+			one := ceilingClaim(weir.MustLimit("a", weir.SlidingLog{Limit: units, Window: time.Hour}), 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				store.Decide(ceilingBackground, one, 1, nil)
+			}
+		})
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !race
+
+package layers
+
+const (
+	histories = 60
+	schedules = 3000
+)

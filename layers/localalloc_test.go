@@ -1,0 +1,71 @@
+//go:build !race
+
+package layers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/memstore"
+)
+
+// granting grants all, at no cost.
+type localGranting struct{ weir.Store }
+
+func (localGranting) Decide(_ context.Context, _ []weir.Claim, times int64, _ []weir.Decision) (int64, error) {
+	return times, nil
+}
+
+var kinds = map[string][]weir.Spec{
+	"bucket": {weir.PerHour(1000)},
+	"window": {weir.FixedWindow{Limit: 1000, Window: time.Hour}},
+	"log":    {weir.SlidingLog{Limit: 10, Window: time.Hour}},
+	"four":   {weir.PerHour(1000), weir.PerDay(10_000), weir.PerMinute(10), weir.PerSecond(5)},
+}
+
+func of(specs []weir.Spec) (list []weir.Claim) {
+	for i, spec := range specs {
+		list = append(list, weir.Claim{Key: "key", Limit: weir.MustLimit(string(rune('a'+i)), spec), Cost: 1})
+	}
+	return list
+}
+
+func TestLocalDecisionsDoNotAllocate(t *testing.T) {
+	for name, specs := range kinds {
+		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).mirror(localGranting{}),
+			"local": newLocal(t, 3)} {
+			list, d := of(specs), make([]weir.Decision, len(specs))
+			ask := func() { store.Decide(localBackground, list, 1, d) }
+			for range 10 {
+				ask()
+			}
+			if n := testing.AllocsPerRun(1000, ask); n != 0 {
+				t.Errorf("%s, %s: %v allocations a decision", name, what, n)
+			}
+		}
+	}
+}
+
+func BenchmarkWarm(b *testing.B) {
+	for name, specs := range kinds {
+		b.Run(name, func(b *testing.B) {
+			store, list := newLocal(b, 3).mirror(localGranting{}), of(specs)
+			for b.Loop() {
+				store.Decide(localBackground, list, 1, nil)
+			}
+		})
+	}
+}
+
+func BenchmarkLocal(b *testing.B) {
+	for name, store := range map[string]weir.Store{"share": newLocal(b, 3), "plain": memstore.New()} {
+		b.Run(name, func(b *testing.B) {
+			list := of(kinds["bucket"])
+			for b.Loop() {
+				store.Decide(localBackground, list, 1, nil)
+			}
+		})
+	}
+}
