@@ -229,7 +229,7 @@ func (o *operation) take(answered *operation) {
 	}
 }
 
-// service is the time that Redis needs for a call: docs/redis.md has 7 to 25 µs of the usual ones.
+// service is the time that Redis needs for a call: docs/howto/redis.md has 7 to 25 µs of the usual ones.
 const service = 15 * time.Microsecond
 
 // A server is the simulated Redis: an embedded store, which decides as Redis does to the microsecond, behind one

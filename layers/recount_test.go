@@ -202,7 +202,7 @@ func (c *recount) admit(o *outcome, fits bool, second *second) {
 	}
 }
 
-// A counter recounts one key of a limit, in time order, by the definition of docs/limits.md and nothing of weir's
+// A counter recounts one key of a limit, in time order, by the definition of docs/reference/limits.md and nothing of weir's
 // arithmetic.
 type counter interface {
 	// over is by how many units n more would exceed the limit now; 0: they fit.

@@ -11,7 +11,7 @@ import (
 )
 
 // The tables of this file are the only list of the fields of a file of rules. Parse reads by them, and
-// schema.json and the reference tables of docs/rules.md are generated from them: go test ./rules -update.
+// schema.json and the reference tables of docs/reference/rules.md are generated from them: go test ./rules -update.
 
 // A mapping is the table of the fields of a mapping whose Go form is T.
 type mapping[T any] struct {

@@ -304,9 +304,9 @@ func manyWays() string {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestThePageIsRight parses every block of YAML of docs/rules.md.
+// TestThePageIsRight parses every block of YAML of docs/reference/rules.md.
 func TestThePageIsRight(t *testing.T) {
-	page, err := os.ReadFile("../docs/rules.md")
+	page, err := os.ReadFile("../docs/reference/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestThePageIsRight(t *testing.T) {
 		t.Fatalf("%d blocks of yaml", len(blocks))
 	}
 	for _, block := range blocks {
-		if _, err := rules.Parse("docs/rules.md", []byte(block[1])); err != nil {
+		if _, err := rules.Parse("docs/reference/rules.md", []byte(block[1])); err != nil {
 			t.Error(err)
 		}
 	}

@@ -47,12 +47,12 @@ func TestSchemaAcceptsWhatParseAccepts(t *testing.T) {
 	_, schema := parsedSchema(t)
 	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
 		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
-	page, err := os.ReadFile("../docs/rules.md")
+	page, err := os.ReadFile("../docs/reference/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
-		texts[fmt.Sprint("docs/rules.md, block ", i)] = block[1]
+		texts[fmt.Sprint("docs/reference/rules.md, block ", i)] = block[1]
 	}
 	for name, text := range texts {
 		if _, err := rules.Parse(name, []byte(text), someLists); err != nil {

@@ -31,7 +31,7 @@ type sourceRow struct {
 	name     string // NAME or TEXT if a name follows, else alone
 	needs    need
 	doubtful string // the kind of Attributes that may have several values by one name; single: no request has
-	about    string // the value, for docs/rules.md
+	about    string // the value, for docs/reference/rules.md
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 	noKey           need = "condition"
 )
 
-// sources are the sources of keys. docs/rules.md has this table: go test ./rules -update.
+// sources are the sources of keys. docs/reference/rules.md has this table: go test ./rules -update.
 var sources = [...]sourceRow{
 	sourceIP: {"client.ip", alone, needsNothing, single,
 		"the client's address; by network with `client.ip v4/24 v6/48` (default `v4/32 v6/64`)"},

@@ -37,7 +37,7 @@ type File struct {
 	Disabled []string
 }
 
-// A Spec is one rule as plain data, with the values of a file. See docs/rules.md.
+// A Spec is one rule as plain data, with the values of a file. See docs/reference/rules.md.
 type Spec struct {
 	Name         string              // 1 to 128 of a-z A-Z 0-9 and . _ -, unique
 	Label        string              // a text for people; nothing depends on it
@@ -209,7 +209,7 @@ const (
 
 var onStoreError = []StoreError{Local, AllowAll, RefuseAll}
 
-// A ServiceSpec is a service behind a gateway as plain data, with the values of a file. See docs/gateway.md.
+// A ServiceSpec is a service behind a gateway as plain data, with the values of a file. See docs/howto/gateway.md.
 type ServiceSpec struct {
 	Name      string
 	Addresses []string // URLs of one scheme, each perhaps followed by its weight: "http://10.0.0.1:8080 weight 3"
@@ -249,7 +249,7 @@ type ServiceTLS struct {
 	Verify     string // "full", as also "", or "none": any certificate is accepted
 }
 
-// A RouteSpec forwards the requests that meet every condition to a service. See docs/gateway.md.
+// A RouteSpec forwards the requests that meet every condition to a service. See docs/howto/gateway.md.
 type RouteSpec struct {
 	Name        string
 	Host        []string // as in Match; none: any

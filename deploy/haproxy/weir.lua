@@ -1,4 +1,4 @@
--- Asks weir before each request: docs/forward-auth.md.
+-- Asks weir before each request: docs/howto/forward-auth.md.
 local url = "http://127.0.0.1:8080/v1/forward-auth?headers=forwarded"
 local open = true -- pass requests while the health check of the backend weir fails
 local max_lines, max_bytes = 80, 12000 -- of a head, below tune.http.maxhdr and tune.bufsize, which end the check

@@ -6,7 +6,7 @@
 //	curl -i http://127.0.0.1:8080/mail/inbox     (the sixth within ten seconds is refused)
 //
 // The rules are reloaded when their file changes; with -store redis://host:6379 several gateways share the counts.
-// The command weir serve does the same, with more protocols: see docs/gateway.md.
+// The command weir serve does the same, with more protocols: see docs/howto/gateway.md.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 
 func page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/access-logs.md")
+	text, err := os.ReadFile("../../docs/reference/access-logs.md")
 	if err != nil {
 		t.Fatal(err)
 	}

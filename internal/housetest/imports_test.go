@@ -192,7 +192,7 @@ func TestVendorsStayInTheirHomes(t *testing.T) {
 			}
 			vendor := vendorOf(path)
 			if vendor == "" {
-				t.Errorf("%s imports %s: a dependency enters with a line in docs/dependencies.md, and one in this test that says where it may be used", p.ImportPath, path)
+				t.Errorf("%s imports %s: a dependency enters with a line in docs/why/dependencies.md, and one in this test that says where it may be used", p.ImportPath, path)
 				continue
 			}
 			if !slices.Contains(vendors[vendor].homes, p.path()) {
@@ -257,7 +257,7 @@ func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
 			t.Errorf("weir compiles %s", path)
 		}
 	}
-	for _, name := range []string{"Makefile", "README.md", "docs/weir.md", "docs/zh/quickstart.md"} {
+	for _, name := range []string{"Makefile", "README.md", "docs/reference/weir.md", "docs/zh/quickstart.md"} {
 		text, err := read(name)
 		if err != nil {
 			t.Fatal(err)
@@ -330,14 +330,14 @@ func TestTheLibraryRequiresLittle(t *testing.T) {
 }
 
 func TestEveryDependencySaysWhatItIsFor(t *testing.T) {
-	page, err := read("docs/dependencies.md")
+	page, err := read("docs/why/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range modules(t) {
 		for _, path := range required(t, dir) {
 			if _, ours := inModule(path); !ours && !strings.Contains(page, path) {
-				t.Errorf("docs/dependencies.md does not say what %s is for, what else was weighed and how it is kept (required by %s/go.mod)", path, dir)
+				t.Errorf("docs/why/dependencies.md does not say what %s is for, what else was weighed and how it is kept (required by %s/go.mod)", path, dir)
 			}
 		}
 	}

@@ -115,7 +115,7 @@ var retired = []struct {
 
 func private(word string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b` + word + `\b`) }
 
-// TestRetiredWords: one meaning, one word, and it is the field's: docs/glossary.md has them.
+// TestRetiredWords: one meaning, one word, and it is the field's: docs/reference/glossary.md has them.
 func TestRetiredWords(t *testing.T) {
 	texts := sources(t)
 	for _, page := range documents(t) {
@@ -137,12 +137,12 @@ func TestRetiredWords(t *testing.T) {
 	}
 }
 
-// A term is a row of docs/glossary.md.
+// A term is a row of docs/reference/glossary.md.
 type term struct{ word, chinese, retired string }
 
 func terms(t *testing.T) (list []term) {
 	t.Helper()
-	page, err := read("docs/glossary.md")
+	page, err := read("docs/reference/glossary.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestChineseHasOneWordForEachIdea(t *testing.T) {
 	for _, term := range list {
 		for word := range strings.SplitSeq(term.chinese, "，") {
 			if other := of[word]; other != "" {
-				t.Errorf("docs/glossary.md: %s is %s and %s", word, other, term.word)
+				t.Errorf("docs/reference/glossary.md: %s is %s and %s", word, other, term.word)
 			}
 			of[word] = term.word
 		}
@@ -185,7 +185,7 @@ func TestChineseHasOneWordForEachIdea(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(name, "_test.go") || strings.Contains(name, "/testdata/") || name == "docs/glossary.md" {
+		if strings.HasSuffix(name, "_test.go") || strings.Contains(name, "/testdata/") || name == "docs/reference/glossary.md" {
 			continue
 		}
 		for i := 0; i < len(instead); i += 2 {

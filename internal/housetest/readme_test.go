@@ -364,7 +364,7 @@ func TestRulesThatAreShownAreRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, b := range blocks(page, text) {
-			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") || page == "docs/testing-rules.md" {
+			if b.kind != "yaml" || !strings.Contains("\n"+b.text, "\nrules:") || page == "docs/howto/testing-rules.md" {
 				continue // server/internal/cli runs the tests of that page
 			}
 			seen++
@@ -388,7 +388,7 @@ var (
 
 // TestLimitsOfTheArticlesParse: a reader copies them into weir serve --limit.
 func TestLimitsOfTheArticlesParse(t *testing.T) {
-	for _, page := range []string{"docs/articles.md", "docs/zh/articles.md"} {
+	for _, page := range []string{"docs/start/articles.md", "docs/zh/articles.md"} {
 		text, err := read(page)
 		if err != nil {
 			t.Fatal(err)

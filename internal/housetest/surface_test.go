@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/api-surface.txt anew")
+var update = flag.Bool("update", false, "write docs/reference/api-surface.txt anew")
 
-const surfacePage = "docs/api-surface.txt"
+const surfacePage = "docs/reference/api-surface.txt"
 
 // TestPublicSurfaceIsListed compares the exported top-level names of the public packages with the page that lists them: a name
 // that programs outside may use is kept for years, so a new one is a decision, seen in a review, and not an accident.

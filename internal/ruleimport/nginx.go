@@ -198,7 +198,7 @@ func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSet
 		case "return":
 			s.ends = true
 		case "limit_req_log_level", "limit_conn_log_level":
-			n.Lacks(d.file, d.line, "see --log-level and docs/audit.md", "%s", d.name)
+			n.Lacks(d.file, d.line, "see --log-level and docs/howto/audit.md", "%s", d.name)
 		case "limit_rate", "limit_rate_after":
 			n.Lacks(d.file, d.line, "keep it in nginx: rules limit requests, not the speed of a response", "%s", d.name)
 		case "error_page":

@@ -28,7 +28,7 @@ func Schema() ([]byte, error) {
 	properties["rules"] = map[string]any{"anyOf": []any{named, properties["rules"]}}
 	whole["required"] = []string{"rules", "tests"}
 	whole["$id"] = "https://github.com/weirproject/weir/rules/tests.schema.json"
-	whole["title"], whole["description"] = "tests of weir rules", "See docs/testing-rules.md."
+	whole["title"], whole["description"] = "tests of weir rules", "See docs/howto/testing-rules.md."
 	text, err := json.MarshalIndent(whole, "", "  ")
 	return append(text, '\n'), err
 }

@@ -66,7 +66,7 @@ func (c *config) known() []string {
 func (c *config) foreign(err error) error {
 	answer, is := rueidis.IsRedisErr(err)
 	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
-		return fmt.Errorf("%w: the user of this Redis may not keep one: allow it what docs/redis-rules.md says, "+
+		return fmt.Errorf("%w: the user of this Redis may not keep one: allow it what docs/howto/redis-rules.md says, "+
 			"or start the server with --ledger none (%v)", ledger.ErrForeign, err)
 	}
 	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {

@@ -589,10 +589,10 @@ func TestClusterWithoutAMasterKeepsItsRules(t *testing.T) {
 	})
 }
 
-// user is one that docs/redis-rules.md shows, with what it may do, and how it is opened.
+// user is one that docs/howto/redis-rules.md shows, with what it may do, and how it is opened.
 func user(t testing.TB, name, url string) (setUser []string, asUser string) {
 	t.Helper()
-	page, err := os.ReadFile("../../../docs/redis-rules.md")
+	page, err := os.ReadFile("../../../docs/howto/redis-rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,7 +602,7 @@ func user(t testing.TB, name, url string) (setUser []string, asUser string) {
 	return append([]string{"ACL", "SETUSER"}, words...), strings.Replace(url, "://", "://"+words[0]+":secret@", 1)
 }
 
-// TestPermissionsToReadHashes grants what docs/redis-rules.md says, and nothing else.
+// TestPermissionsToReadHashes grants what docs/howto/redis-rules.md says, and nothing else.
 func TestPermissionsToReadHashes(t *testing.T) {
 	server := redistest.Start(t)
 	setUser, url := user(t, "weir", server.URL())
@@ -734,7 +734,7 @@ var fence = regexp.MustCompile("(?s)```(redis|text)\n(.*?)```")
 
 // TestPagesShowRealSessions types the commands that the pages show, and expects the rules that they say are in force.
 func TestPagesShowRealSessions(t *testing.T) {
-	for page, least := range map[string]int{"redis-rules.md": 4, "articles.md": 1, "zh/articles.md": 1, "zh/quickstart.md": 2} {
+	for page, least := range map[string]int{"howto/redis-rules.md": 4, "start/articles.md": 1, "zh/articles.md": 1, "zh/quickstart.md": 2} {
 		t.Run(page, func(t *testing.T) {
 			text, err := os.ReadFile("../../../docs/" + page)
 			if err != nil {

@@ -1,5 +1,5 @@
 // Command weir is a rate limiter: a server, a gateway and command-line tools. See weir --help
-// and docs/weir.md.
+// and docs/reference/weir.md.
 package main
 
 import (

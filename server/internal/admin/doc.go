@@ -1,5 +1,5 @@
 // Package admin is the operators' API: it changes rules and exceptions while the server runs, in
-// JSON and YAML over HTTP, below /v1/admin/. Document describes the operations; docs/admin.md has an
+// JSON and YAML over HTTP, below /v1/admin/. Document describes the operations; docs/reference/admin.md has an
 // example of each.
 //
 // Each write sends the revision that its author has read (If-Match, or If-None-Match: * for a new

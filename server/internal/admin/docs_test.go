@@ -19,11 +19,11 @@ var (
 	comment = regexp.MustCompile(` # (\d+)$`)
 )
 
-// TestExamplesOfDocs runs the lines of docs/admin.md in its order, on a server with its
+// TestExamplesOfDocs runs the lines of docs/reference/admin.md in its order, on a server with its
 // rules, and compares the answer to the last line of each block with the JSON after it. The
 // status is 200, or in a comment; a text that ends in … stands for whatever begins so.
 func TestExamplesOfDocs(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/admin.md")
+	page, err := os.ReadFile("../../../docs/reference/admin.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@
 //	POST /v1/reset                             reset the counts of keys
 //	GET  /v1/openapi.json                      a description of all these
 //
-// It parses requests and renders verdicts; the gate decides. docs/api.md has an example of each.
+// It parses requests and renders verdicts; the gate decides. docs/reference/api.md has an example of each.
 //
 // # State
 //

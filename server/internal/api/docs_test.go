@@ -12,12 +12,12 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// TestExamplesOfDocs asks what docs/api.md asks, in its order, of a server with its rules,
+// TestExamplesOfDocs asks what docs/reference/api.md asks, in its order, of a server with its rules,
 // and compares the answer to the last curl of each block with the block of JSON after it. The
 // status is 200, or in a comment. A text that ends in … stands for whatever begins so, and
 // is the same wherever it stands again.
 func TestExamplesOfDocs(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/api.md")
+	page, err := os.ReadFile("../../../docs/reference/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}

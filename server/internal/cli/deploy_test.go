@@ -35,17 +35,17 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../../docs/operating.md")
+	page, err := os.ReadFile("../../../docs/howto/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rule := range strings.Split(string(rules), "- alert: ")[1:] {
 		name, rest, _ := strings.Cut(rule, "\n")
-		if !strings.Contains(rest, "/docs/operating.md#"+strings.ToLower(name)+"\n") {
+		if !strings.Contains(rest, "/docs/howto/operating.md#"+strings.ToLower(name)+"\n") {
 			t.Errorf("%s has no runbook_url of its own", name)
 		}
 		if !strings.Contains(string(page), "\n### "+name+"\n") {
-			t.Errorf("docs/operating.md does not say what to do about %s", name)
+			t.Errorf("docs/howto/operating.md does not say what to do about %s", name)
 		}
 	}
 }

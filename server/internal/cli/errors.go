@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/internal/nearest"
 )
 
-// The exit codes, as docs/weir.md states them.
+// The exit codes, as docs/reference/weir.md states them.
 const (
 	exitClean    = 0
 	exitError    = 1 // a failure, or a rule file with mistakes

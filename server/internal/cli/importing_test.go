@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestPageOfImports runs the commands that docs/import.md shows, each with the file before it, and compares the rules.
+// TestPageOfImports runs the commands that docs/howto/import.md shows, each with the file before it, and compares the rules.
 func TestPageOfImports(t *testing.T) {
 	t.Parallel()
-	const path = "../../../docs/import.md"
+	const path = "../../../docs/howto/import.md"
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

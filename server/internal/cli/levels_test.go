@@ -22,9 +22,9 @@ func articles(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../../docs/gateway.md")
+	page, err := os.ReadFile("../../../docs/howto/gateway.md")
 	if err != nil || !strings.Contains(string(page), string(text)) {
-		t.Errorf("docs/gateway.md does not show %s as it is: %v", name, err)
+		t.Errorf("docs/howto/gateway.md does not show %s as it is: %v", name, err)
 	}
 	changed := strings.NewReplacer("/1s\n", "/30d\n", "timeWindow 1 ", "timeWindow 2592000 ").Replace(string(text))
 	for port, name := range map[string]string{"9001": "order", "9002": "order", "9003": "user"} {
@@ -96,7 +96,7 @@ func fourLevels(t *testing.T, p *process) {
 	}
 }
 
-// TestArticlesGatewayByFile is deploy/gateway/weir.yaml, as docs/gateway.md starts it.
+// TestArticlesGatewayByFile is deploy/gateway/weir.yaml, as docs/howto/gateway.md starts it.
 func TestArticlesGatewayByFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestPageOfReviews reviews the rules that docs/reviewing-rules.md shows.
+// TestPageOfReviews reviews the rules that docs/howto/reviewing-rules.md shows.
 func TestPageOfReviews(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/reviewing-rules.md")
+	page, err := os.ReadFile("../../../docs/howto/reviewing-rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestPageOfReviews(t *testing.T) {
 	write(t, dir, "weir.yaml", file)
 	r := (call{dir: dir}).run(t, "check", "--review", "weir.yaml")
 	if *update {
-		if err := os.WriteFile("../../../docs/reviewing-rules.md", []byte(strings.Replace(string(page), want, r.out, 1)), 0o644); err != nil {
+		if err := os.WriteFile("../../../docs/howto/reviewing-rules.md", []byte(strings.Replace(string(page), want, r.out, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if r.code != 0 || r.out != want {

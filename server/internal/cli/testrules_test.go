@@ -43,10 +43,10 @@ func TestPagesRulesAreTested(t *testing.T) {
 	}
 }
 
-// TestPageOfTests runs the file that docs/testing-rules.md shows, and one with another limit, whose failure it shows.
+// TestPageOfTests runs the file that docs/howto/testing-rules.md shows, and one with another limit, whose failure it shows.
 func TestPageOfTests(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/testing-rules.md")
+	page, err := os.ReadFile("../../../docs/howto/testing-rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}

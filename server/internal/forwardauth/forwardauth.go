@@ -1,6 +1,6 @@
 // Package forwardauth answers the authorization subrequests of proxies: nginx's auth_request,
 // Traefik's ForwardAuth, Caddy's forward_auth, and HAProxy by a script. The proxy sends the head of
-// a request, without its body, and serves the request if the answer is 200. docs/forward-auth.md
+// a request, without its body, and serves the request if the answer is 200. docs/howto/forward-auth.md
 // has a configuration for each.
 //
 // # Trust

@@ -40,14 +40,14 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// blocks returns the fenced blocks of a kind in docs/forward-auth.md.
+// blocks returns the fenced blocks of a kind in docs/howto/forward-auth.md.
 func blocks(t *testing.T, kind string, want int) (list []string) {
 	t.Helper()
-	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(read(t, "docs/forward-auth.md"), -1) {
+	for _, match := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(read(t, "docs/howto/forward-auth.md"), -1) {
 		list = append(list, match[1])
 	}
 	if len(list) != want {
-		t.Fatalf("docs/forward-auth.md has %d blocks of %s; this test knows %d", len(list), kind, want)
+		t.Fatalf("docs/howto/forward-auth.md has %d blocks of %s; this test knows %d", len(list), kind, want)
 	}
 	return list
 }
@@ -64,10 +64,10 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
-// envoyOf is the configuration of docs/envoy.md with another first filter and another cluster for weir.
+// envoyOf is the configuration of docs/howto/envoy.md with another first filter and another cluster for weir.
 func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	t.Helper()
-	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/envoy.md"))[1]
+	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/howto/envoy.md"))[1]
 	const indent = "\n                    "
 	before, rest, _ := strings.Cut(bootstrap, "- name: envoy.filters.http.ratelimit")
 	_, after, found := strings.Cut(rest, "- name: envoy.filters.http.router")
@@ -78,7 +78,7 @@ func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	clusters, _, last := strings.Cut(clusters, "    - name: away\n")
 	before += "  clusters:\n" + clusters
 	if !found || !first || !second || !last {
-		t.Fatal("docs/envoy.md has another order of filters or clusters")
+		t.Fatal("docs/howto/envoy.md has another order of filters or clusters")
 	}
 	deeper := func(text string) string {
 		return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"

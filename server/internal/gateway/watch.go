@@ -63,7 +63,7 @@ func (r *rotation) steady(answer []netip.Addr) []netip.Addr {
 	return answer
 }
 
-// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/gateway.md, Health.
+// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/howto/gateway.md, Health.
 type watcher struct {
 	*service
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)

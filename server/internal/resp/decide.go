@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// decide is WEIR.DECIDE: see docs/resp.md.
+// decide is WEIR.DECIDE: see docs/reference/resp.md.
 func (c *conn) decide(args [][]byte) {
 	if d := c.readQuestion(args[1:], anything); d != nil {
 		d.times = d.q.times

@@ -8,10 +8,10 @@ import (
 
 const prompt = "127.0.0.1:6380> "
 
-// TestPageMatchesServer types what docs/resp.md shows into the real redis-cli, with the rules
+// TestPageMatchesServer types what docs/reference/resp.md shows into the real redis-cli, with the rules
 // that it shows, and compares what comes.
 func TestPageMatchesServer(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/resp.md")
+	text, err := os.ReadFile("../../../docs/reference/resp.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 //
 // It answers CL.THROTTLE as redis-cell does, and WEIR.DECIDE, WEIR.PEEK, WEIR.REFUND, WEIR.RELEASE
 // and WEIR.RESET for all other limits and for the rules in force. Of Redis' own commands it has
-// those that clients send when they connect: it stores no data. docs/resp.md lists them all.
+// those that clients send when they connect: it stores no data. docs/reference/resp.md lists them all.
 //
 // Each connection has its own goroutine and buffers. Commands that arrive together are answered
 // together. The limits struct bounds what a client may send and how long it may take; before
