@@ -13,8 +13,8 @@ import (
 
 // Options are how to read a log. The zero value detects the format.
 type Options struct {
-	// Format is a name of Formats, or a template as nginx (with $) or Apache (with %) has it in its configuration; "" or
-	// "auto" detects it from the first lines of each file.
+	// Format is a name of Formats, or a template as nginx (with $) or Apache (with %) has it in its configuration; ""
+	// or "auto" detects it from the first lines of each file.
 	Format string
 	// Map says where the values are in lines of JSON: client=.ip,path=.uri|.url,time=.ts; see MapFields.
 	Map string

@@ -199,8 +199,8 @@ func (v *reviewer) findOthers() {
 	}
 }
 
-// behind reports whether another rule surely or perhaps counts all requests of the match. A rule of the same group takes
-// the place of this one.
+// behind reports whether another rule surely or perhaps counts all requests of the match. A rule of the same group
+// takes the place of this one.
 func (v *reviewer) behind(rule *rules.Rule, m *rules.Match) bool {
 	return slices.ContainsFunc(v.others, func(other *rules.Rule) bool {
 		return other != rule && (other.Group() == "" || other.Group() == rule.Group()) &&

@@ -18,7 +18,7 @@ import (
 // wildcard that fits, else the node without a value. The limit is that of the node of the last entry, and counts each
 // value of each entry by itself. One rule is one node with a limit: descriptor_keys are its keys, and not excludes what
 // another branch would take.
-func (j *Job) envoy() {
+func envoy(j *Job) {
 	domains := make(map[string]bool)
 	for _, t := range j.Files {
 		for _, d := range j.Documents(t) {

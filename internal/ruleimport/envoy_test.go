@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -165,7 +166,7 @@ func TestEnvoyRulesDecideAsTheReferenceDocuments(t *testing.T) {
 		if len(result.Notes) > 0 {
 			t.Fatalf("%v\n%s", result.Notes, &source)
 		}
-		rp := newReplay(t, yaml)
+		rp := importtest.NewReplay(t, yaml)
 		at := int64(1_700_000_000_000_000)
 		for range 300 {
 			at += r.Int64N(400_000)
@@ -182,7 +183,7 @@ func TestEnvoyRulesDecideAsTheReferenceDocuments(t *testing.T) {
 			if r.IntN(20) == 0 {
 				domain = "other"
 			}
-			v := rp.decide(t, at, &rules.Request{Service: domain, DescriptorKeys: names, Attributes: entries})
+			v := rp.Decide(t, at, &rules.Request{Service: domain, DescriptorKeys: names, Attributes: entries})
 			want := domain == "site" && reference.refuses(at, entries)
 			if got := v.Outcome != gate.Passed; got != want {
 				t.Fatalf("seed %d: %v at %d: refused %t, the reference %t\n%s\n%s", seed, entries, at, got, want, &source, yaml)

@@ -47,38 +47,34 @@ func (n *Note) String() string {
 
 // A Result is a rule set, and what has no equal in it.
 type Result struct {
-	Format  string
+	Program string
 	Files   []string
 	Rules   *rules.File
 	Notes   []Note
 	Omitted int // notes beyond the bound
 }
 
-// formats are the readers of each format.
-var formats = map[string]func(*Job){
-	"envoy":  (*Job).envoy,
-	"kong":   (*Job).kong,
-	"nginx":  (*Job).nginx,
-	"spring": (*Job).spring,
-}
+// Formats are the readers of each format.
+var Formats = map[string]func(*Job){"envoy": envoy, "nginx": nginx}
 
-// Formats are the names of the formats.
-func Formats() []string { return slices.Sorted(maps.Keys(formats)) }
+// Names are the names of the formats.
+func Names() []string { return slices.Sorted(maps.Keys(Formats)) }
 
 // Import reads configurations as one rule set. The error of a configuration that cannot be read is a *rules.Error with
 // the lines.
 func Import(format string, texts []Text, include Include) (*Result, error) {
-	read, ok := formats[format]
+	read, ok := Formats[format]
 	if !ok {
-		return nil, fmt.Errorf("the format is %.80q; allowed: %s", format, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("the format is %.80q; allowed: %s", format, strings.Join(Names(), ", "))
 	}
-	return Read(format, read, texts, include)
+	return Read("weir import "+format, read, texts, include)
 }
 
-// Read reads configurations by the reader of a format that is not in the table.
-func Read(format string, read func(*Job), texts []Text, include Include) (*Result, error) {
+// Read reads configurations by the reader of a format that is perhaps not in the table. The program is named in the
+// rule file.
+func Read(program string, read func(*Job), texts []Text, include Include) (*Result, error) {
 	j := &Job{Files: texts, include: include, names: make(map[string]bool),
-		result: &Result{Format: format, Rules: new(rules.File), Notes: []Note{}}}
+		result: &Result{Program: program, Rules: new(rules.File), Notes: []Note{}}}
 	for _, t := range texts {
 		j.result.Files = append(j.result.Files, t.Name)
 		j.sized(t)
@@ -114,7 +110,7 @@ func (r *Result) YAML() (string, error) {
 		text = "rules: []\n" + strings.TrimPrefix(text, "{}\n")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Imported by weir import %s from %s.\n", r.Format, comment(strings.Join(r.Files, ", ")))
+	fmt.Fprintf(&b, "# Imported by %s from %s.\n", r.Program, comment(strings.Join(r.Files, ", ")))
 	for i := range r.Notes {
 		fmt.Fprintf(&b, "# No equal: %s\n", comment(r.Notes[i].String()))
 	}
@@ -241,18 +237,19 @@ func (j *Job) AddService(file string, line int, s rules.ServiceSpec) {
 	j.result.Rules.Services = all
 }
 
-// AddRoute adds a route that is valid with those before it.
-func (j *Job) AddRoute(file string, line int, r rules.RouteSpec) {
+// AddRoute adds a route that is valid with those before it, and reports whether it is.
+func (j *Job) AddRoute(file string, line int, r rules.RouteSpec) bool {
 	if !slices.ContainsFunc(j.result.Rules.Services, func(s rules.ServiceSpec) bool { return s.Name == r.Service }) {
-		return // the service is listed, or has no address
+		return false // the service is listed, or has no address
 	}
 	all := append(slices.Clone(j.result.Rules.Routes), r)
 	alone := &rules.File{Rules: []rules.Spec{}, Services: j.result.Rules.Services, Routes: all}
 	if _, err := rules.Compile(alone); err != nil {
 		j.Lacks(file, line, "write the route by hand", "route %.80s: %s", r.Name, firstProblem(err))
-		return
+		return false
 	}
 	j.result.Rules.Routes = all
+	return true
 }
 
 func firstProblem(err error) string {

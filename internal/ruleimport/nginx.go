@@ -11,7 +11,7 @@ import (
 
 // nginx reads files of nginx. A zone is one rule, for all places where it limits with the same numbers: the servers and
 // locations whose settings, their own or inherited, name it.
-func (j *Job) nginx() {
+func nginx(j *Job) {
 	var top []*directive
 	for _, t := range j.Files {
 		top = append(top, j.conf(t)...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -233,12 +234,12 @@ func importedNginx(t *testing.T, dir, text string) string {
 // compare replays the requests, and holds each refusal to nginx's.
 func (ran *ranProof) compare(t *testing.T, drifts *drift) {
 	const start = 1_700_000_000_000_000
-	r := newReplay(t, ran.yaml)
+	r := importtest.NewReplay(t, ran.yaml)
 	rounded, exact := newModel(drifts, true), newModel(drifts, false)
 	refused, differing := 0, 0
 	for i, l := range ran.log {
 		s := &ran.requests[l.id]
-		v := r.decide(t, start+l.millis*1000, s.asked())
+		v := r.Decide(t, start+l.millis*1000, s.asked())
 		got := v.Outcome == gate.Refused
 		for i := range v.Len() { // of a dry run
 			got = got || v.At(i).Shadow && v.At(i).Granted == 0

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ruleimport/importtest"
 )
 
 // TestNginxRefusesTheSameConnections starts and ends requests one after the other, so that their order is known, and
@@ -69,7 +70,7 @@ func compareConnections(t *testing.T, config string) {
 	t.Cleanup(func() { server.Close() })
 
 	yaml := importedNginx(t, dir, text)
-	n, rules := startNginx(t, dir), newReplay(t, yaml)
+	n, rules := startNginx(t, dir), importtest.NewReplay(t, yaml)
 	random := rand.New(rand.NewPCG(3, 4))
 	type answer struct {
 		id, status int
@@ -85,7 +86,7 @@ func compareConnections(t *testing.T, config string) {
 		if a := <-answers; a.id != id || a.status != http.StatusOK {
 			t.Fatalf("request %d ended with %+v", id, a)
 		}
-		if err := rules.gate.Release(t.Context(), receipts[id]); err != nil {
+		if err := rules.Gate.Release(t.Context(), receipts[id]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +100,7 @@ func compareConnections(t *testing.T, config string) {
 			status, err := n.send(id, &s)
 			answers <- answer{id, status, err}
 		}()
-		v := rules.decide(t, 1_700_000_000_000_000, s.asked())
+		v := rules.Decide(t, 1_700_000_000_000_000, s.asked())
 		select {
 		case <-service.arrived:
 			held = append(held, id)

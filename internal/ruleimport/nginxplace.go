@@ -302,15 +302,15 @@ func (n *nginxConf) match(places []*nginxPlace) (m rules.Match) {
 func paths(m *rules.Match, places []*nginxPlace) {
 	switch {
 	case slices.ContainsFunc(places, (*nginxPlace).all):
-	case len(places) == 1 && places[0].kind == exactPlace && plainPath.MatchString(places[0].text):
+	case len(places) == 1 && places[0].kind == exactPlace && PlainPath.MatchString(places[0].text):
 		m.Path = places[0].text
 	default:
 		m.Regex.Path = expressionsOf(places)
 	}
 }
 
-// plainPath matches paths that are the same as a pattern of a rule.
-var plainPath = regexp.MustCompile(`^/[a-zA-Z0-9/._-]*$`)
+// PlainPath matches paths that are the same as a pattern of a rule.
+var PlainPath = regexp.MustCompile(`^/[a-zA-Z0-9/._-]*$`)
 
 func expressionsOf(places []*nginxPlace) (list []string) {
 	for _, p := range places {

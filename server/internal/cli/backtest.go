@@ -84,7 +84,8 @@ the log: it has too few requests, too many lines that cannot be read, or lines i
 func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.logFormat, "log-format", "auto",
-		"`FORMAT` of the log: auto, "+strings.Join(accesslog.Formats(), ", ")+",\nor a template of nginx ($) or Apache (%)")
+		"`FORMAT` of the log: auto, "+strings.Join(accesslog.Formats(), ", ")+",\n"+
+			"or a template of nginx ($) or Apache (%)")
 	flags.StringArrayVar(&f.maps, "map", nil, "for json: where the values are, such as `client=.ip,path=.uri,time=.ts`")
 	flags.StringVar(&f.zone, "log-zone", "UTC", "time `ZONE` of times that do not say theirs, such as Europe/Berlin")
 	flags.StringVar(&f.from, "from", "", "`TIME` of the first request, such as 2026-11-20 or 2026-11-20T09:00:00Z")

@@ -36,7 +36,7 @@ func newImport(s *System) *cobra.Command {
 		Use:   "import [flags] FORMAT FILE…",
 		Short: "Make rules of the configuration of another limiter",
 		Long: `Read the configuration of another limiter, and print the same limits as a rule file. FORMAT is one of
-` + strings.Join(ruleimport.Formats(), ", ") + `.
+` + strings.Join(ruleimport.Names(), ", ") + `.
 
 What has no equal is listed on stderr, with its line and what to do instead, and as comments at the
 top of the rule file. The file - is the standard input.
@@ -55,7 +55,7 @@ be read, or has mistakes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("name a format and a file, such as: weir import envoy ratelimit.yaml; formats: %s",
-					strings.Join(ruleimport.Formats(), ", "))
+					strings.Join(ruleimport.Names(), ", "))
 			}
 			return importRules(cmd.Context(), s, &f, args[0], args[1:])
 		},
@@ -154,12 +154,7 @@ func (f *importFlags) write(s *System, result *ruleimport.Result, text string) e
 			Omitted int               `json:"omitted,omitempty"`
 		}{len(result.Rules.Rules), text, result.Notes, result.Omitted})
 	}
-	for i := range result.Notes {
-		fmt.Fprintf(s.Err, "no equal: %s\n", &result.Notes[i])
-	}
-	if result.Omitted > 0 {
-		fmt.Fprintf(s.Err, "and %d more without an equal\n", result.Omitted)
-	}
+	result.List(s.Err)
 	_, err := fmt.Fprint(s.Out, text)
 	return err
 }

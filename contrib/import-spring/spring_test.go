@@ -1,4 +1,4 @@
-package ruleimport_test
+package main
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -18,7 +19,7 @@ func TestSpringRulesGrantTheSameAtWholeSeconds(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		rate, requested := 1+r.Int64N(5), 1+r.Int64N(3)
 		capacity := requested + r.Int64N(10)
-		_, yaml := imported(t, "spring", fmt.Sprintf(`spring.cloud.gateway.routes:
+		_, yaml := importtest.Import(t, "import-spring", spring, fmt.Sprintf(`spring.cloud.gateway.routes:
 - id: orders
   uri: http://10.0.0.1
   predicates: [Path=/orders/**]
@@ -27,7 +28,7 @@ func TestSpringRulesGrantTheSameAtWholeSeconds(t *testing.T) {
     args:
       redis-rate-limiter: {replenishRate: %d, burstCapacity: %d, requestedTokens: %d}
 `, rate, capacity, requested))
-		rp := newReplay(t, yaml)
+		rp := importtest.NewReplay(t, yaml)
 		type bucket struct{ tokens, at int64 }
 		buckets := make(map[string]bucket)
 		at := int64(1_700_000_000)
@@ -44,7 +45,7 @@ func TestSpringRulesGrantTheSameAtWholeSeconds(t *testing.T) {
 				b.tokens -= requested
 			}
 			buckets[user] = b
-			v := rp.decide(t, at*1_000_000, &rules.Request{Route: "orders", Service: "orders", User: user})
+			v := rp.Decide(t, at*1_000_000, &rules.Request{Route: "orders", Service: "orders", User: user})
 			if got := v.Outcome == gate.Refused; got != want {
 				t.Fatalf("seed %d, request %d: refused %t, Spring %t\n%s", seed, i, got, want, yaml)
 			}
@@ -71,7 +72,7 @@ func TestSpringListsWhatHasNoEqual(t *testing.T) {
 		before + "order: 1\n---\nspring.config.activate.on-profile: prod\nspring.cloud.gateway.routes: [{id: b, uri: http://b}]": "the document of the profile prod",
 		before + "colour: red": `the field "colour"`,
 	} {
-		result, _ := imported(t, "spring", source)
+		result, _ := importtest.Import(t, "import-spring", spring, source)
 		if len(result.Notes) == 0 || !strings.Contains(result.Notes[0].String(), want) {
 			t.Errorf("%s\nlists %v, want %s", source, result.Notes, want)
 		}
@@ -82,9 +83,16 @@ func TestSpringListsWhatHasNoEqual(t *testing.T) {
 		before + "filters: [{name: RequestRateLimiter, args: {redis-rate-limiter.replenishRate: -1}}]": `is "-1"; allowed: a whole number`,
 		before + "filters: [StripPrefix=x]":                                                            `StripPrefix is "x"`,
 	} {
-		_, err := ruleimport.Import("spring", []ruleimport.Text{{Name: "source", Data: []byte(source)}}, nil)
+		_, err := ruleimport.Read("import-spring", spring, []ruleimport.Text{{Name: "source", Data: []byte(source)}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", source, err, want)
 		}
 	}
+}
+
+func TestPage(t *testing.T) { importtest.Page(t, "import-spring", spring, "application.yml") }
+
+func FuzzImport(f *testing.F) {
+	f.Add("spring: {cloud: {gateway: {routes: [{id: a, uri: http://b, predicates: [Path=/a/**], filters: [RequestRateLimiter=1]}]}}}")
+	f.Fuzz(func(t *testing.T, text string) { importtest.Any(t, "import-spring", spring, text) })
 }

@@ -1,7 +1,8 @@
-package ruleimport
+package main
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,12 +10,13 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/rules"
 )
 
 // spring reads application.yml of Spring Cloud Gateway: the filter RequestRateLimiter of its routes. Each route counts
 // by itself.
-func (j *Job) spring() {
+func spring(j *ruleimport.Job) {
 	found := false
 	for _, t := range j.Files {
 		for _, d := range j.Documents(t) {
@@ -35,7 +37,7 @@ func (j *Job) spring() {
 
 // A springConf is a document that is read.
 type springConf struct {
-	Document
+	ruleimport.Document
 	denyEmpty bool // requests without a key are refused
 }
 
@@ -116,7 +118,7 @@ func (s *springConf) parts(n *yaml.Node, what string) (list []springPart) {
 			list = append(list, p)
 			continue
 		}
-		s.Read(item, what, Fields{
+		s.Read(item, what, ruleimport.Fields{
 			"name": func(n *yaml.Node) { p.name = s.Text(n, "name") },
 			"args": func(n *yaml.Node) {
 				p.long = make(map[string]string)
@@ -173,7 +175,7 @@ type springRoute struct {
 func (s *springConf) route(n *yaml.Node, i int, defaults []springPart) {
 	r := springRoute{spec: rules.RouteSpec{Name: fmt.Sprintf("route-%d", i+1)}}
 	var predicates, filters []springPart
-	s.Read(n, "a route", Fields{
+	s.Read(n, "a route", ruleimport.Fields{
 		"id":         func(n *yaml.Node) { r.spec.Name = s.Text(n, "id") },
 		"uri":        func(n *yaml.Node) { r.uri = s.Text(n, "uri") },
 		"predicates": func(n *yaml.Node) { predicates = s.parts(n, "predicates") },
@@ -196,7 +198,7 @@ func (s *springConf) route(n *yaml.Node, i int, defaults []springPart) {
 // predicate reads Path, Host and Method. A route with another one is met by more requests than there.
 func (s *springConf) predicate(r *springRoute, p springPart) {
 	args := p.args
-	for _, name := range sortedKeys(p.long) {
+	for _, name := range slices.Sorted(maps.Keys(p.long)) {
 		if name != "matchTrailingSlash" {
 			args = append(args, p.long[name])
 		}
@@ -236,7 +238,7 @@ func (s *springConf) rewriting(r *springRoute, f springPart) {
 		if len(r.paths) > 0 {
 			segments = strings.Split(r.paths[0], "/")
 		}
-		count := s.Number(&yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: f.at.Line}, "StripPrefix", 0, maxDepth)
+		count := s.Number(&yaml.Node{Kind: yaml.ScalarNode, Value: value, Line: f.at.Line}, "StripPrefix", 0, 64)
 		r.spec.StripPrefix = strings.Join(segments[:min(len(segments), 1+int(count))], "/")
 	case "RewritePath", "SetPath", "RewriteLocationResponseHeader":
 		s.Lacks(f.at, "write the route by hand", "filter %s of route %.80s", f.name, r.spec.Name)
@@ -260,9 +262,7 @@ func (s *springConf) forward(n *yaml.Node, r *springRoute) (m rules.Match) {
 		if i > 0 {
 			one.Name = fmt.Sprintf("%s-%d", r.spec.Name, i+1)
 		}
-		before := len(s.result.Rules.Routes)
-		s.AddRoute(s.File, n.Line, one)
-		if len(s.result.Rules.Routes) > before {
+		if s.AddRoute(s.File, n.Line, one) {
 			m.Route = append(m.Route, one.Name)
 		}
 	}
@@ -300,7 +300,7 @@ func (s *springConf) limit(f springPart, r *springRoute, match rules.Match) {
 			f.long[name] = f.args[i]
 		}
 	}
-	for _, name := range sortedKeys(f.long) {
+	for _, name := range slices.Sorted(maps.Keys(f.long)) {
 		value := f.long[name]
 		switch strings.TrimPrefix(name, "redis-rate-limiter.") {
 		case "replenishRate":

@@ -1,9 +1,10 @@
-package ruleimport
+package main
 
 import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,17 +12,18 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/rules"
 )
 
 // kong reads declarative files of Kong: its plugin rate-limiting, with the services and routes of a gateway. Of the
 // plugins that a request meets, Kong runs the most specific; so the rules are of one group, in that order.
-func (j *Job) kong() {
-	k := &kongConf{Document: Document{Job: j}, routesOf: make(map[string][]string)}
+func kong(j *ruleimport.Job) {
+	k := &kongConf{Document: ruleimport.Document{Job: j}, routesOf: make(map[string][]string)}
 	for _, t := range j.Files {
 		for _, d := range j.Documents(t) {
 			k.Document = d
-			k.Read(d.Root, "the file", Fields{
+			k.Read(d.Root, "the file", ruleimport.Fields{
 				"services":  func(n *yaml.Node) { k.each(n, "services", k.service) },
 				"routes":    func(n *yaml.Node) { k.each(n, "routes", func(n *yaml.Node) { k.route(n, "") }) },
 				"consumers": func(n *yaml.Node) { k.each(n, "consumers", k.consumer) },
@@ -40,7 +42,7 @@ func (j *Job) kong() {
 
 // A kongConf is what the files have.
 type kongConf struct {
-	Document
+	ruleimport.Document
 	found    []kongPlugin
 	routesOf map[string][]string // names of routes of the gateway, by service, or by "route " and the route
 	shared   bool                // whether it was listed that nodes need a store
@@ -81,7 +83,7 @@ func (k *kongConf) each(n *yaml.Node, what string, read func(*yaml.Node)) {
 func (k *kongConf) service(n *yaml.Node) {
 	name, protocol, host, port, path := "", "http", "", int64(0), ""
 	var routes, plugins *yaml.Node
-	k.Read(n, "a service", Fields{
+	k.Read(n, "a service", ruleimport.Fields{
 		"name":     func(n *yaml.Node) { name = k.Text(n, "name") },
 		"protocol": func(n *yaml.Node) { protocol = k.Text(n, "protocol") },
 		"host":     func(n *yaml.Node) { host = k.Text(n, "host") },
@@ -143,7 +145,7 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 			k.Lacks(n, "write the condition into match of the rules", "%s of a route", what)
 		}
 	}
-	k.Read(n, "a route", Fields{
+	k.Read(n, "a route", ruleimport.Fields{
 		"name":       func(n *yaml.Node) { name = k.Text(n, "name") },
 		"service":    func(n *yaml.Node) { service = k.reference(n) },
 		"paths":      func(n *yaml.Node) { paths = k.Texts(n, "paths") },
@@ -170,7 +172,7 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 		}
 		k.routesOf[service] = append(k.routesOf[service], r.Name)
 		k.routesOf["route "+name] = append(k.routesOf["route "+name], r.Name)
-		if strings.HasPrefix(path, "~") || !plainPath.MatchString(path) {
+		if strings.HasPrefix(path, "~") || !ruleimport.PlainPath.MatchString(path) {
 			k.Lacks(n, "write the route by hand", "route %.80s: path %.80q is a regular expression", r.Name, path)
 			continue
 		}
@@ -188,7 +190,7 @@ func (k *kongConf) routeTo(n *yaml.Node, service, add string) {
 
 // reference is the name of what a plugin or route belongs to: a name, or an object with one.
 func (k *kongConf) reference(n *yaml.Node) string {
-	if IsNull(n) {
+	if ruleimport.IsNull(n) {
 		return ""
 	}
 	for _, field := range []string{"name", "username", "id"} {
@@ -239,7 +241,7 @@ var kongPeriods = []struct{ field, format string }{{"second", "fixed_window %d/1
 func (k *kongConf) plugin(n *yaml.Node, scope kongScope) {
 	p := kongPlugin{scope: scope, by: "consumer", at: n, file: k.File}
 	var config *yaml.Node
-	k.Read(n, "the plugin", Fields{
+	k.Read(n, "the plugin", ruleimport.Fields{
 		"config":   func(n *yaml.Node) { config = n },
 		"enabled":  func(n *yaml.Node) { p.off = !k.Flag(n, "enabled") },
 		"service":  func(n *yaml.Node) { p.scope.service = cmp.Or(k.reference(n), p.scope.service) },
@@ -252,7 +254,7 @@ func (k *kongConf) plugin(n *yaml.Node, scope kongScope) {
 	}
 	counts := make(map[string]int64)
 	tolerant, policy, fault := true, "local", false
-	table := Fields{
+	table := ruleimport.Fields{
 		"limit_by":       func(n *yaml.Node) { p.by = k.Text(n, "limit_by") },
 		"header_name":    func(n *yaml.Node) { p.header = k.Text(n, "header_name") },
 		"policy":         func(n *yaml.Node) { policy = k.Text(n, "policy") },
@@ -272,7 +274,7 @@ func (k *kongConf) plugin(n *yaml.Node, scope kongScope) {
 	}
 	for _, period := range kongPeriods {
 		table[period.field] = func(n *yaml.Node) {
-			if !IsNull(n) {
+			if !ruleimport.IsNull(n) {
 				counts[period.field] = k.Number(n, period.field, 1, weir.MaxUnits)
 			}
 		}
@@ -330,14 +332,14 @@ func (k *kongConf) emit() {
 // rules writes the rule of a plugin, and one for requests without what it counts by: Kong counts these by address.
 func (k *kongConf) rules(p *kongPlugin) {
 	spec := p.spec
-	spec.Group, spec.Description = "kong", Origin(p.file, p.at.Line)
+	spec.Group, spec.Description = "kong", ruleimport.Origin(p.file, p.at.Line)
 	spec.Name = "kong"
 	for _, part := range []string{p.scope.consumer, p.scope.service, p.scope.route} {
 		if part != "" {
 			spec.Name += "-" + part
 		}
 	}
-	if spec.Response.Status == tooMany {
+	if spec.Response.Status == http.StatusTooManyRequests {
 		spec.Response.Status = 0
 	}
 	if p.off {

@@ -1,4 +1,4 @@
-package ruleimport_test
+package main
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleimport"
+	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -56,6 +57,14 @@ func (m *kongModel) refuses(at int64, user, key, client string) bool {
 	return false
 }
 
+// withKey is the header X-Key of a request.
+type withKey string
+
+func (k withKey) Header(string) string   { return string(k) }
+func (withKey) Query(string) string      { return "" }
+func (withKey) Cookie(string) string     { return "" }
+func (withKey) Descriptor(string) string { return "" }
+
 func TestKongRunsTheMostSpecificPlugin(t *testing.T) {
 	t.Parallel()
 	services := map[string][]string{"pay": {"pay-a", "pay-b"}, "shop": {"shop-a"}}
@@ -93,8 +102,8 @@ func TestKongRunsTheMostSpecificPlugin(t *testing.T) {
 				}
 			}
 		}
-		_, yaml := imported(t, "kong", source.String())
-		rp := newReplay(t, yaml)
+		_, yaml := importtest.Import(t, "import-kong", kong, source.String())
+		rp := importtest.NewReplay(t, yaml)
 		at := int64(1_700_000_000_000_000)
 		for range 200 {
 			at += r.Int64N(2_000_000)
@@ -108,9 +117,8 @@ func TestKongRunsTheMostSpecificPlugin(t *testing.T) {
 				}
 			}
 			want := best != nil && best.refuses(at, user, key, client)
-			s := &sentRequest{header: map[string]string{"X-Key": key}}
-			v := rp.decide(t, at, &rules.Request{Service: service, Route: route, User: user, Path: "/",
-				Client: netip.MustParseAddr(client), Attributes: s})
+			v := rp.Decide(t, at, &rules.Request{Service: service, Route: route, User: user, Path: "/",
+				Client: netip.MustParseAddr(client), Attributes: withKey(key)})
 			if got := v.Outcome != gate.Passed; got != want {
 				t.Fatalf("seed %d: user %q, %s, key %q: refused %t, Kong %t\n%s\n%s", seed, user, route, key, got, want, &source, yaml)
 			}
@@ -142,7 +150,7 @@ func TestKongListsWhatHasNoEqual(t *testing.T) {
 		service + "plugins: [{name: rate-limiting, config: {day: 1, limit_by: credential}}]": "limit_by credential",
 		"consumer_groups: []": "consumer_groups",
 	} {
-		result, _ := imported(t, "kong", source)
+		result, _ := importtest.Import(t, "import-kong", kong, source)
 		if len(result.Notes) == 0 || !strings.Contains(result.Notes[0].String(), want) {
 			t.Errorf("%s\nlists %v, want %s", source, result.Notes, want)
 		}
@@ -155,9 +163,17 @@ func TestKongListsWhatHasNoEqual(t *testing.T) {
 		"services: [{url: http://a}]":                        "a service needs a name",
 		"services: {}":                                       "services must be a list",
 	} {
-		_, err := ruleimport.Import("kong", []ruleimport.Text{{Name: "source", Data: []byte(source)}}, nil)
+		_, err := ruleimport.Read("import-kong", kong, []ruleimport.Text{{Name: "source", Data: []byte(source)}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", source, err, want)
 		}
 	}
+}
+
+func TestPage(t *testing.T) { importtest.Page(t, "import-kong", kong, "kong.yaml") }
+
+func FuzzImport(f *testing.F) {
+	f.Add("services: [{name: a, url: http://a:1/b, routes: [{name: r, paths: [/a], plugins: [{name: rate-limiting, config: {day: 1}}]}]}]")
+	f.Add("plugins: [{name: rate-limiting, config: {second: 1, year: 2, limit_by: header, header_name: X}}]")
+	f.Fuzz(func(t *testing.T, text string) { importtest.Any(t, "import-kong", kong, text) })
 }
