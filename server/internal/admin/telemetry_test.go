@@ -330,28 +330,6 @@ func TestExplainKeepsTheOrderOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestExplainChoosesTheRoute of a request that has neither route nor service.
-func TestExplainChoosesTheRoute(t *testing.T) {
-	backend, err := ledger.NewMemory("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := newWorld(t, "services: [{name: order, addresses: 'http://127.0.0.1:1'}]\n"+
-		"routes: [{name: pay, path: /pay/**, service: order}]\n"+
-		"rules: [{name: paid, limit: 5/1h, match: {route: pay, service: order}}]", backend, backend.Source()).start()
-	for _, test := range []struct{ request, route, service, rule string }{
-		{`{"path":"//pay/1"}`, "pay", "order", "paid"},
-		{`{"path":"/other"}`, "", "", ""},
-		{`{"path":"/pay/1","route":"mine"}`, "mine", "", ""},
-		{`{"path":"/pay/1","service":"mine"}`, "", "mine", ""},
-	} {
-		e := c.explained(`{"request":` + test.request + `}`)
-		if e.Request.Route != test.route || e.Request.Service != test.service || e.Rule != test.rule {
-			t.Errorf("%s: route %q, service %q, rule %q", test.request, e.Request.Route, e.Request.Service, e.Rule)
-		}
-	}
-}
-
 // TestAuditIsSearched by the ID of a request, the latest first; where nothing is found the answer says since when.
 func TestAuditIsSearched(t *testing.T) {
 	w := memory(t)
