@@ -16,14 +16,14 @@ import (
 // An exception that fits no rule, because the rule is gone or has another key, is not a mistake of the file:
 // Compile leaves it out, and Set.Unfit lists it.
 type Exception struct {
-	ID        string // its name in Unfit
-	Kind      ExceptionKind
-	Rule      string    // the rule's name; "" of a block or an allow: the whole file
-	Component string    // of a block or an allow; "" is the key of the rule, or client.ip
-	Values    []string  // of an override one for each component of the key, otherwise one
-	Limit     []string  // of an override: as a rule's
-	Until     time.Time // its end. Compile ignores it: the file's author removes ended exceptions
-	Why       string    // the reason given by its author; nothing depends on it
+	ID        string        `json:"-"` // its name in Unfit
+	Kind      ExceptionKind `json:"kind"`
+	Rule      string        `json:"rule,omitempty"`  // the rule's name; "" of a block or an allow: the whole file
+	Component string        `json:"by,omitempty"`    // of a block or an allow; "" is the key of the rule, or client.ip
+	Values    []string      `json:"values"`          // of an override one for each component of the key, otherwise one
+	Limit     []string      `json:"limit,omitempty"` // of an override: as a rule's
+	Until     time.Time     `json:"-"`               // its end, which Compile ignores: the author removes ended ones
+	Why       string        `json:"-"`               // the reason given by its author; nothing depends on it
 }
 
 // clone shares nothing with the file of the exception.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,8 +29,8 @@ const (
 
 // An Author is the author of a change, and the reason. Both are recorded without a check.
 type Author struct {
-	Who string // required
-	Why string
+	Who string `json:"who"` // required
+	Why string `json:"why,omitempty"`
 }
 
 func (a *Author) check() error {
@@ -45,25 +46,31 @@ func (a *Author) check() error {
 
 // A Document is the YAML of a rule.
 type Document struct {
-	Name     string
-	YAML     string // one rule, as in the list of a file of rules; "": see Mask
-	Enabled  bool   // otherwise no rule of this name is in force, from any source
-	Revision int64  // of the last change
-	Author   Author
-	When     time.Time // by the ledger's clock
-	Reverts  time.Time // by the ledger's clock, unless the change is confirmed; zero: it stays
+	Name     string `json:"-"`
+	YAML     string `json:"yaml"`    // one rule, as in the list of a file of rules; "": see Mask
+	Enabled  bool   `json:"enabled"` // otherwise no rule of this name is in force, from any source
+	Revision int64  `json:"-"`       // of the last change
+	Author
+	When    time.Time `json:"-"` // by the ledger's clock
+	Reverts time.Time `json:"-"` // by the ledger's clock, unless the change is confirmed; zero: it stays
 }
 
-// A Change is a change of a rule or an exception, or an operation on a key.
+// A Change is a change of a rule or an exception, or an operation on a key. It is stored as JSON, after its revision
+// and the microseconds since 1970 of its time, with a space after each.
 type Change struct {
 	Document
-	What      string           // set, delete, enable, disable, promote, rollback to REVISION; of a key Note's
-	Deleted   bool             // the rule was deleted
-	Exception *Exception       // non-nil: the change is of this exception, and not of a rule
-	Key       *Key             // non-nil: the operation is on this key, and changed no rule
-	Diff      []ruleset.Change // to the rule before, if the history still has it
-	Over      *Original        // non-nil: the rule was put before this one
-	Trial     *Trial           // non-nil: it reverts unless it is confirmed
+	What      string           `json:"what"` // set, delete, enable, promote, rollback to REVISION, …; of a key Note's
+	Deleted   bool             `json:"deleted,omitempty"`
+	Exception *Exception       `json:"exception,omitempty"` // non-nil: the change is of this exception, and not of a rule
+	Key       *Key             `json:"key,omitempty"`       // non-nil: the operation is on this key, and changed no rule
+	Over      *Original        `json:"over,omitempty"`      // non-nil: the rule was put before this one
+	Trial     *Trial           `json:"trial,omitempty"`     // non-nil: it reverts unless it is confirmed
+	Diff      []ruleset.Change `json:"-"`                   // to the rule before, if the history still has it
+}
+
+// changeOf is a change of an entry to be made.
+func changeOf(name, what string, by Author, yaml string, enabled bool) Change {
+	return Change{What: what, Document: Document{Name: name, Author: by, YAML: yaml, Enabled: enabled}}
 }
 
 // An Original is a rule of another source, such as a file, that a rule of the ledger goes before. The history has it as
@@ -73,33 +80,9 @@ type Original struct {
 	YAML string `json:"yaml"`
 }
 
-// A Draft is a change to be made.
-type Draft struct {
-	Name string
-	Seen int64 // the required current revision; 0: none
-	payload
-	by Author
-}
-
-// payload is a stored document, after its revision and its time in microseconds.
-type payload struct {
-	YAML      string         `json:"yaml"`
-	Enabled   bool           `json:"enabled"`
-	Deleted   bool           `json:"deleted,omitempty"`
-	What      string         `json:"what"`
-	Who       string         `json:"who"`
-	Why       string         `json:"why,omitempty"`
-	Exception *exceptionText `json:"exception,omitempty"`
-	Key       *Key           `json:"key,omitempty"`
-	Over      *Original      `json:"over,omitempty"`
-	Trial     *trialText     `json:"trial,omitempty"`
-}
-
-// Text returns the draft as a Backend stores it: after the revision and the microseconds since 1970
-// of the change, with a space after each.
-func (d *Draft) Text() string {
-	d.Who, d.Why = d.by.Who, d.by.Why
-	text, err := json.Marshal(&d.payload)
+// Text returns what a Backend stores of a change after its revision and its time.
+func (c *Change) Text() string {
+	text, err := json.Marshal(c)
 	if err != nil { // plain data always marshals
 		panic(err)
 	}
@@ -109,34 +92,20 @@ func (d *Draft) Text() string {
 var errForeign = errors.New("it is not what a Ledger writes; a newer weir may have written it")
 
 // Decode parses a stored entry.
-func Decode(name, value string) (Change, error) {
+func Decode(name, value string) (c Change, err error) {
 	revision, rest, _ := strings.Cut(value, " ")
 	micros, text, _ := strings.Cut(rest, " ")
 	number, errNumber := strconv.ParseInt(revision, 10, 64)
 	at, errAt := strconv.ParseInt(micros, 10, 64)
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
-	var p payload
-	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&p) != nil || d.More() ||
-		isException(name) != (p.Exception != nil) || isKey(name) != (p.Key != nil) {
+	if errNumber != nil || errAt != nil || number < 1 || d.Decode(&c) != nil || d.More() ||
+		isException(name) != (c.Exception != nil) || isKey(name) != (c.Key != nil) {
 		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
-	c := Change{What: p.What, Deleted: p.Deleted, Key: p.Key, Over: p.Over,
-		Document: Document{Name: name, YAML: p.YAML, Enabled: p.Enabled,
-			Revision: number, Author: Author{p.Who, p.Why}, When: time.UnixMicro(at).UTC()}}
-	if p.Exception != nil {
-		e, ok := p.Exception.exception(&c.Document)
-		if !ok {
-			return Change{}, fmt.Errorf("exception %.80q: %w", name, errForeign)
-		}
-		c.Exception = &e
-	}
-	if p.Trial != nil {
-		t, ok := p.Trial.trial(&c.Document)
-		if !ok {
-			return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
-		}
-		c.Trial, c.Reverts = &t, t.End
+	c.Name, c.Revision, c.When = name, number, time.UnixMicro(at).UTC()
+	if c.Exception != nil && !c.Exception.decoded(&c.Document) || c.Trial != nil && !c.Trial.decoded(&c.Document) {
+		return Change{}, fmt.Errorf("rule %.80q: %w", name, errForeign)
 	}
 	return c, nil
 }
@@ -151,45 +120,27 @@ func RevisionOf(value string) int64 {
 	return n
 }
 
-// Again is what a Backend keeps of an entry, as a new change by somebody that makes it what it was:
-// after the revision and the time. An exception lasts as long as it had left at now, by the
-// ledger's clock. It is not ok where that is over, or where no ledger wrote the value.
+// Again is what a Backend stores of an entry, as a new change by somebody that makes it what it was. An exception
+// lasts as long as it had left at now, by the ledger's clock. It is not ok where that is over, or where no ledger
+// wrote the value.
 func Again(name, value string, now time.Time, by Author) (text string, ok bool) {
 	c, err := Decode(name, value)
 	if err != nil || c.Deleted || c.Key != nil {
 		return "", false
 	}
-	if by.Why == "" {
-		by.Why = c.Author.Why
+	c.What, c.Who, c.Why, c.Over = "restore", by.Who, cmp.Or(by.Why, c.Why), nil
+	if t := c.Trial; t != nil && t.End.Sub(now) >= LeastFor {
+		t.For = min(t.End.Sub(now), t.For)
+	} else if t != nil { // its time is over
+		c.revert()
 	}
-	d := Draft{Name: name, by: by, payload: payload{YAML: c.YAML, Enabled: c.Enabled}}
-	if c.Trial != nil && !d.tryOn(&c, now) {
+	if e := c.Exception; e != nil {
+		e.For = min(e.Until.Sub(now), e.For)
+	}
+	if c.Deleted || c.Exception != nil && c.Exception.For < LeastFor {
 		return "", false
 	}
-	d.What = "restore"
-	if e := c.Exception; e != nil {
-		d.Exception = textOf(e)
-		left := e.Until.Sub(now)
-		d.Exception.For = min(left, e.For).Microseconds()
-		if left < LeastFor {
-			return "", false
-		}
-	}
-	return d.Text(), true
-}
-
-// tryOn lets a draft of a change revert when the change would, or be what it reverts to. It is not ok where that is no
-// rule.
-func (d *Draft) tryOn(c *Change, now time.Time) (ok bool) {
-	left := c.Trial.End.Sub(now)
-	if left < LeastFor {
-		d.payload = c.reverted()
-		return !d.Deleted
-	}
-	before := c.Trial.before
-	before.For = min(left, c.Trial.For).Microseconds()
-	d.Trial = &before
-	return true
+	return c.Text(), true
 }
 
 // ParseDocument parses the YAML of one rule, which must have this name. The error is a *rules.Error

@@ -28,31 +28,21 @@ const exceptionName = "exception:"
 func isException(name string) bool { return strings.HasPrefix(name, exceptionName) }
 
 // An Exception is a rules.Exception in a ledger. It ends by itself. Its ID is derived from its kind,
-// rule and values, so that there is one for each of these.
+// rule and values, so that there is one for each of these. Its duration is stored, so that only the ledger's clock
+// matters.
 type Exception struct {
-	rules.Exception // Until is by the ledger's clock
-	For             time.Duration
-	Revision        int64
-	Author          Author
-	When            time.Time // by the ledger's clock
+	rules.Exception               // Until is by the ledger's clock
+	For             time.Duration `json:"for"`
+	Revision        int64         `json:"-"`
+	Author          Author        `json:"-"`
+	When            time.Time     `json:"-"` // by the ledger's clock
 }
 
-// exceptionText is a stored exception. It has a duration, so that only the ledger's clock matters.
-type exceptionText struct {
-	Kind   rules.ExceptionKind `json:"kind"`
-	Rule   string              `json:"rule,omitempty"`
-	By     string              `json:"by,omitempty"`
-	Values []string            `json:"values"`
-	Limit  []string            `json:"limit,omitempty"`
-	For    int64               `json:"for"` // microseconds
-}
-
-func (x *exceptionText) exception(d *Document) (e Exception, ok bool) {
-	e = Exception{For: time.Duration(x.For) * time.Microsecond, Revision: d.Revision, Author: d.Author, When: d.When,
-		Exception: rules.Exception{Kind: x.Kind, Rule: x.Rule, Component: x.By, Values: x.Values, Limit: x.Limit,
-			ID: strings.TrimPrefix(d.Name, exceptionName)}}
+// decoded completes what is stored, and reports whether it is valid.
+func (e *Exception) decoded(d *Document) bool {
+	e.ID, e.Revision, e.Author, e.When = strings.TrimPrefix(d.Name, exceptionName), d.Revision, d.Author, d.When
 	e.Until = e.When.Add(e.For)
-	return e, e.For >= LeastFor && e.For <= MostFor
+	return e.For >= LeastFor && e.For <= MostFor
 }
 
 // IDOf returns the ID of an exception.
@@ -104,8 +94,9 @@ func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Durati
 	if err != nil {
 		return id, 0, err
 	}
-	revision, err = l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
-		payload: payload{What: "set", Enabled: true, Exception: textOf(&Exception{Exception: e, For: last})}})
+	c := changeOf(exceptionName+id, "set", by, "", true)
+	c.Exception = &Exception{Exception: e, For: last}
+	revision, err = l.commit(ctx, c, seen)
 	return id, revision, err
 }
 
@@ -127,9 +118,9 @@ func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error)
 		case e.ID == id && seen == 0:
 			seen = e.Revision
 		default: // a conflict does not matter: another process deleted it
-			_, _ = l.backend.Commit(ctx, Draft{Name: c.Name, Seen: c.Revision,
-				by:      Author{Who: "weir", Why: "its time was over"},
-				payload: payload{Deleted: true, What: "delete", Exception: textOf(e)}})
+			over := changeOf(c.Name, "delete", Author{Who: "weir", Why: "its time was over"}, "", false)
+			over.Deleted, over.Exception = true, e
+			_, _ = l.backend.Commit(ctx, over, c.Revision)
 		}
 	}
 	if live >= MaxExceptions && !replaces {
@@ -137,11 +128,6 @@ func (l *Ledger) room(ctx context.Context, id string, seen int64) (int64, error)
 			Allowed: fmt.Sprintf("at most %d at one time; write a rule or a list instead", MaxExceptions)}
 	}
 	return seen, nil
-}
-
-func textOf(e *Exception) *exceptionText {
-	return &exceptionText{Kind: e.Kind, Rule: e.Rule, By: e.Component, Values: e.Values, Limit: e.Limit,
-		For: e.For.Microseconds()}
 }
 
 // ErrNoException is (wrapped) the error for an exception that does not exist, or has ended.
@@ -167,8 +153,9 @@ func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (re
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: exceptionName + id, Seen: seen, by: by,
-		payload: payload{Deleted: true, What: "delete", Exception: textOf(&e)}})
+	c := changeOf(exceptionName+id, "delete", by, "", false)
+	c.Deleted, c.Exception = true, &e
+	return l.commit(ctx, c, seen)
 }
 
 // Exceptions returns those in force, the first to end first, and the ledger's time.

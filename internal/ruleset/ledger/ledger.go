@@ -30,9 +30,9 @@ type Backend interface {
 	Read(ctx context.Context) (*Snapshot, error)
 	// Get returns the entry of a name. The error wraps ErrNoRule if there is none.
 	Get(ctx context.Context, name string) (Change, error)
-	// Commit makes a change if the entry is at the revision Draft.Seen, and appends it to the
+	// Commit makes a change if the entry is at the revision seen (0: there is none), and appends it to the
 	// history. The error is a *ConflictError if it is at another.
-	Commit(ctx context.Context, d Draft) (revision int64, err error)
+	Commit(ctx context.Context, c Change, seen int64) (revision int64, err error)
 	// Page returns some changes of the history from a revision (0: the last) down to another, the
 	// newest first. more means that the oldest of them was not reached yet.
 	Page(ctx context.Context, from, to int64) (list []Change, more bool, err error)
@@ -235,14 +235,14 @@ func (l *Ledger) SetWith(ctx context.Context, name, yaml string, seen int64, by 
 	case !errors.Is(err, ErrNoRule):
 		return 0, err
 	}
-	d := Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: yaml, Enabled: held == nil || held.Enabled, What: "set", Over: over}}
+	c := changeOf(name, "set", by, yaml, held == nil || held.Enabled)
+	c.Over = over
 	if with.Reverts != 0 {
-		if err := d.revertsTo(held, with.Reverts); err != nil {
+		if err := c.revertsTo(held, seen, with.Reverts); err != nil {
 			return 0, err
 		}
 	}
-	return l.commit(ctx, d)
+	return l.commit(ctx, c, seen)
 }
 
 // isControl reports characters that could control a terminal.
@@ -282,13 +282,15 @@ func (l *Ledger) Delete(ctx context.Context, name string, seen int64, by Author)
 	if isException(name) {
 		return 0, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: payload{Deleted: true, What: "delete"}})
+	c := changeOf(name, "delete", by, "", false)
+	c.Deleted = true
+	return l.commit(ctx, c, seen)
 }
 
 // Enable enables a rule of the ledger. It is checked as by Set, because other rules may have changed
 // since.
 func (l *Ledger) Enable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.setEnabled(ctx, name, seen, payload{Enabled: true, What: "enable"}, by)
+	return l.setEnabled(ctx, name, seen, "enable", by)
 }
 
 // Mask disables a rule that is not in the ledger, but in a file, URL or hash. It leaves an entry
@@ -297,16 +299,16 @@ func (l *Ledger) Mask(ctx context.Context, name string, by Author) (revision int
 	if _, err := weir.NewLimit(name, weir.PerSecond(1)); err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, by: by, payload: payload{What: "disable"}})
+	return l.commit(ctx, changeOf(name, "disable", by, "", false), 0)
 }
 
 // Disable disables a rule, and leaves it in the ledger. A rule of the same name from elsewhere is
 // disabled as well.
 func (l *Ledger) Disable(ctx context.Context, name string, seen int64, by Author) (revision int64, err error) {
-	return l.setEnabled(ctx, name, seen, payload{What: "disable"}, by)
+	return l.setEnabled(ctx, name, seen, "disable", by)
 }
 
-func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payload, by Author) (int64, error) {
+func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, what string, by Author) (int64, error) {
 	d, err := l.Get(ctx, name)
 	if err != nil {
 		return 0, err
@@ -314,16 +316,15 @@ func (l *Ledger) setEnabled(ctx context.Context, name string, seen int64, p payl
 	if d.Revision != seen { // the text to write back is the one that the author has read
 		return 0, &ConflictError{Name: name, Seen: seen, Is: d.Revision}
 	}
-	if p.Enabled && d.YAML == "" { // the rule is in another source
-		p.Deleted = true
-		return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
-	}
-	if p.YAML = d.YAML; p.Enabled {
+	c := changeOf(name, what, by, d.YAML, what == "enable")
+	if c.Enabled && d.YAML == "" { // the rule is in another source
+		c.Deleted = true
+	} else if c.Enabled {
 		if err := l.fits(ctx, name, d.YAML); err != nil {
 			return 0, err
 		}
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by, payload: p})
+	return l.commit(ctx, c, seen)
 }
 
 // Rollback restores a rule as of a revision, which may be deleted or disabled.
@@ -335,9 +336,9 @@ func (l *Ledger) Rollback(ctx context.Context, name string, to, seen int64, by A
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: then.YAML, Enabled: then.Enabled, Deleted: then.Deleted,
-			What: fmt.Sprint("rollback to ", to)}})
+	c := changeOf(name, fmt.Sprint("rollback to ", to), by, then.YAML, then.Enabled)
+	c.Deleted = then.Deleted
+	return l.commit(ctx, c, seen)
 }
 
 // At returns a rule as of a revision.
@@ -355,23 +356,23 @@ func (l *Ledger) At(ctx context.Context, name string, revision int64) (Change, e
 		"that was a change of another rule, or is forgotten", name, revision, ErrNoRule)
 }
 
-// commit makes a change if the entry is at the revision d.Seen.
-func (l *Ledger) commit(ctx context.Context, d Draft) (revision int64, err error) {
-	if err := d.by.check(); err != nil {
+// commit makes a change if the entry is at the revision seen.
+func (l *Ledger) commit(ctx context.Context, c Change, seen int64) (revision int64, err error) {
+	if err := c.Author.check(); err != nil {
 		return 0, err
 	}
-	if d.Seen < 0 {
-		return 0, &weir.InputError{Field: "revision seen", Given: d.Seen,
+	if seen < 0 {
+		return 0, &weir.InputError{Field: "revision seen", Given: seen,
 			Allowed: "that of the rule, or 0 for a new one"}
 	}
-	if d.Deleted && d.Seen == 0 { // there is nothing to delete, or the author has not read it
-		c, err := l.backend.Get(ctx, d.Name)
+	if c.Deleted && seen == 0 { // there is nothing to delete, or the author has not read it
+		held, err := l.backend.Get(ctx, c.Name)
 		if err != nil {
 			return 0, err
 		}
-		return 0, &ConflictError{Name: d.Name, Is: c.Revision}
+		return 0, &ConflictError{Name: c.Name, Is: held.Revision}
 	}
-	return l.backend.Commit(ctx, d)
+	return l.backend.Commit(ctx, c, seen)
 }
 
 // History returns the last changes of a rule and operations on its keys, or of an exception, or with

@@ -442,7 +442,7 @@ func TestTheFileIsBounded(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add("a", `1 1700000000000000 {"yaml":"name: a\nlimit: 1/1s","enabled":true,"what":"set","who":"ann"}`)
-	f.Add("exception:block-1", `1 1700000000000000 {"yaml":"","enabled":true,"what":"set","who":"ann","exception":{"kind":"block","values":["10.0.0.1"],"for":1000000}}`)
+	f.Add("exception:block-1", `1 1700000000000000 {"yaml":"","enabled":true,"what":"set","who":"ann","exception":{"kind":"block","values":["10.0.0.1"],"for":1000000000}}`)
 	f.Add("exception:x", `1 1 {"exception":{"for":-1}}`)
 	f.Fuzz(func(t *testing.T, name, value string) {
 		c, err := ledger.Decode(name, value)

@@ -213,27 +213,27 @@ func (m *Memory) Get(_ context.Context, name string) (Change, error) {
 }
 
 // Commit implements Backend.
-func (m *Memory) Commit(_ context.Context, d Draft) (revision int64, err error) {
+func (m *Memory) Commit(_ context.Context, c Change, seen int64) (revision int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	value, held := m.values[d.Name]
+	value, held := m.values[c.Name]
 	switch is := RevisionOf(value); {
-	case is != d.Seen:
-		return 0, &ConflictError{Name: d.Name, Seen: d.Seen, Is: is}
-	case !held && !d.Deleted && len(m.values) >= rules.MaxRules:
+	case is != seen:
+		return 0, &ConflictError{Name: c.Name, Seen: seen, Is: is}
+	case !held && !c.Deleted && len(m.values) >= rules.MaxRules:
 		return 0, &weir.InputError{Field: "rules", Given: rules.MaxRules + 1,
 			Allowed: fmt.Sprint("at most ", rules.MaxRules)}
 	}
 	revision = m.revision() + 1
-	l := line{d.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), d.Text())}
+	l := line{c.Name, fmt.Sprintf("%d %d %s", revision, time.Now().UnixMicro(), c.Text())}
 	if _, err := Decode(l.Name, l.Is); err != nil {
 		return 0, err
 	}
 	if err := m.write(l); err != nil {
 		return 0, err
 	}
-	m.apply(l, d.Deleted)
-	if held || !d.Deleted { // a note changes no entry
+	m.apply(l, c.Deleted)
+	if held || !c.Deleted { // a note changes no entry
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}

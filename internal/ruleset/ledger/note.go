@@ -32,6 +32,7 @@ func (l *Ledger) Note(ctx context.Context, what string, key Key, by Author) (rev
 		return 0, &weir.InputError{Field: "bytes of key", Given: len(key.Key),
 			Allowed: fmt.Sprintf("at most %d: what is longer is hashed", bounds.PlainKey)}
 	}
-	return l.backend.Commit(ctx, Draft{Name: keyName + key.Rule, by: by,
-		payload: payload{Deleted: true, What: what, Key: &key}})
+	c := changeOf(keyName+key.Rule, what, by, "", false)
+	c.Deleted, c.Key = true, &key
+	return l.backend.Commit(ctx, c, 0)
 }

@@ -30,8 +30,7 @@ func (l *Ledger) Promote(ctx context.Context, name string, seen int64, by Author
 	if err != nil {
 		return 0, err
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: text, Enabled: d.Enabled, What: "promote"}})
+	return l.commit(ctx, changeOf(name, "promote", by, text, d.Enabled), seen)
 }
 
 // Promoted returns the YAML of a rule with its candidate in place of its limit. Everything else,

@@ -13,24 +13,20 @@ import (
 // A Trial is the end of a change that its author makes for a while: unless somebody confirms it, the rule is again what
 // it was. That takes the ledger's clock alone, so that it happens on all nodes and over restarts.
 type Trial struct {
-	For time.Duration
-	End time.Time // by the ledger's clock
+	For time.Duration `json:"for"`
+	End time.Time     `json:"-"` // by the ledger's clock
 
-	before trialText
-}
-
-// trialText is a stored trial. It has a duration, so that only the ledger's clock matters.
-type trialText struct {
-	For     int64  `json:"for"` // microseconds
+	// The rule before.
 	Absent  bool   `json:"absent,omitempty"`
 	YAML    string `json:"yaml,omitempty"`
 	Enabled bool   `json:"enabled,omitempty"`
 }
 
-func (x *trialText) trial(d *Document) (t Trial, ok bool) {
-	t = Trial{For: time.Duration(x.For) * time.Microsecond, before: *x}
+// decoded completes what is stored, and reports whether it is valid.
+func (t *Trial) decoded(d *Document) bool {
 	t.End = d.When.Add(t.For)
-	return t, t.For >= LeastFor && t.For <= MostFor
+	d.Reverts = t.End
+	return t.For >= LeastFor && t.For <= MostFor
 }
 
 // revertWord is the word for a change that takes an unconfirmed one back.
@@ -38,35 +34,27 @@ const revertWord = "revert"
 
 // revert makes a change what the rule is after it.
 func (c *Change) revert() {
-	b := c.Trial.before
-	c.YAML, c.Enabled, c.Deleted = b.YAML, b.Enabled, b.Absent
+	c.YAML, c.Enabled, c.Deleted, c.Trial = c.Trial.YAML, c.Trial.Enabled, c.Trial.Absent, nil
 }
 
-// reverted is the change that takes an unconfirmed one back.
-func (c *Change) reverted() payload {
-	b := c.Trial.before
-	return payload{YAML: b.YAML, Enabled: b.Enabled, Deleted: b.Absent, What: revertWord}
-}
-
-// revertsTo lets a draft revert to what its author has read. Before a change that nobody has confirmed yet that is what
+// revertsTo lets a change revert to what its author has read. Before a change that nobody has confirmed yet that is what
 // the rule was before that one.
-func (d *Draft) revertsTo(held *Change, last time.Duration) error {
+func (c *Change) revertsTo(held *Change, seen int64, last time.Duration) error {
 	if last < LeastFor || last > MostFor {
 		return &weir.InputError{Field: "time after which the change reverts", Given: last,
 			Allowed: fmt.Sprintf("1s to %v", MostFor)}
 	}
-	text := trialText{Absent: true}
-	if held != nil {
-		if held.Revision != d.Seen {
-			return &ConflictError{Name: d.Name, Seen: d.Seen, Is: held.Revision}
-		}
-		text = trialText{YAML: held.YAML, Enabled: held.Enabled}
-		if held.Trial != nil {
-			text = held.Trial.before
-		}
+	c.Trial = &Trial{For: last, Absent: true}
+	if held == nil {
+		return nil
 	}
-	text.For = last.Microseconds()
-	d.Trial = &text
+	if held.Revision != seen {
+		return &ConflictError{Name: c.Name, Seen: seen, Is: held.Revision}
+	}
+	c.Trial.Absent, c.Trial.YAML, c.Trial.Enabled = false, held.YAML, held.Enabled
+	if t := held.Trial; t != nil {
+		c.Trial.Absent, c.Trial.YAML, c.Trial.Enabled = t.Absent, t.YAML, t.Enabled
+	}
 	return nil
 }
 
@@ -104,8 +92,7 @@ func (l *Ledger) Confirm(ctx context.Context, name string, seen int64, by Author
 	case !snapshot.Now.Before(c.Trial.End):
 		return 0, &RevertedError{name, c.Trial.End}
 	}
-	return l.commit(ctx, Draft{Name: name, Seen: seen, by: by,
-		payload: payload{YAML: c.YAML, Enabled: c.Enabled, What: "confirm"}})
+	return l.commit(ctx, changeOf(name, "confirm", by, c.YAML, c.Enabled), seen)
 }
 
 // last returns the last change of a rule, which may be its deletion.
@@ -141,7 +128,10 @@ func (l *Ledger) Settle(ctx context.Context) error {
 		}
 		why := fmt.Sprintf("nobody confirmed revision %d by %s within %v", c.Revision, c.Author.Who, c.Trial.For)
 		by := Author{Who: "weir", Why: why[:min(len(why), MaxWhy)]}
-		revision, err := l.commit(ctx, Draft{Name: c.Name, Seen: c.Revision, payload: c.reverted(), by: by})
+		c.revert()
+		back := changeOf(c.Name, revertWord, by, c.YAML, c.Enabled)
+		back.Deleted = c.Deleted
+		revision, err := l.commit(ctx, back, c.Revision)
 		var other *ConflictError
 		switch {
 		case err == nil && l.Reverted != nil:

@@ -140,9 +140,9 @@ func (b *backend) Read(ctx context.Context) (*ledger.Snapshot, error) {
 }
 
 // Commit implements ledger.Backend.
-func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, err error) {
+func (b *backend) Commit(ctx context.Context, change ledger.Change, seen int64) (revision int64, err error) {
 	deleted := "0"
-	if d.Deleted {
+	if change.Deleted {
 		deleted = "1"
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
@@ -152,7 +152,7 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 		return 0, err
 	}
 	c := &b.source.config
-	args := append(c.known(), d.Name, strconv.FormatInt(d.Seen, 10), d.Text(), deleted,
+	args := append(c.known(), change.Name, strconv.FormatInt(seen, 10), change.Text(), deleted,
 		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
 	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
 	if err != nil {
@@ -168,7 +168,7 @@ func (b *backend) Commit(ctx context.Context, d ledger.Draft) (revision int64, e
 	case errMade != nil || errRevision != nil:
 		return 0, errors.Join(errMade, errRevision)
 	case made == 0:
-		return 0, &ledger.ConflictError{Name: d.Name, Seen: d.Seen, Is: revision}
+		return 0, &ledger.ConflictError{Name: change.Name, Seen: seen, Is: revision}
 	case made == -2:
 		return 0, &ledger.LostError{Ledger: c.prefix, Seen: revision}
 	case made < 0:

@@ -589,9 +589,9 @@ type gone struct{ ledger.Backend }
 
 var errGone = errors.New("dial tcp 10.1.2.3:6379: refused")
 
-func (gone) Read(context.Context) (*ledger.Snapshot, error)      { return nil, errGone }
-func (gone) Get(context.Context, string) (ledger.Change, error)  { return ledger.Change{}, errGone }
-func (gone) Commit(context.Context, ledger.Draft) (int64, error) { return 0, errGone }
+func (gone) Read(context.Context) (*ledger.Snapshot, error)              { return nil, errGone }
+func (gone) Get(context.Context, string) (ledger.Change, error)          { return ledger.Change{}, errGone }
+func (gone) Commit(context.Context, ledger.Change, int64) (int64, error) { return 0, errGone }
 func (gone) Page(_ context.Context, _, _ int64) ([]ledger.Change, bool, error) {
 	return nil, false, errGone
 }
@@ -606,11 +606,11 @@ type lossy struct {
 	lost atomic.Bool
 }
 
-func (l *lossy) Commit(ctx context.Context, d ledger.Draft) (int64, error) {
+func (l *lossy) Commit(ctx context.Context, c ledger.Change, seen int64) (int64, error) {
 	if l.lost.Load() {
 		return 0, &ledger.LostError{Ledger: "weir:rules", Seen: 7}
 	}
-	return l.Memory.Commit(ctx, d)
+	return l.Memory.Commit(ctx, c, seen)
 }
 
 func (l *lossy) Restore(context.Context, ledger.Restoration) (*ledger.Restored, error) {
