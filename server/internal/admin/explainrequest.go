@@ -119,8 +119,8 @@ type Explainer struct {
 	Options *httplimit.RuleOptions // of the gateway; nil: the defaults
 }
 
-// Explain sends the request through the middleware of the gateway, which charges nothing, so that the explanation cannot
-// differ from a real decision. An error is one of the document.
+// Explain sends the request through the middleware of the gateway, which charges nothing, so that the explanation
+// cannot differ from a real decision. An error is one of the document.
 func (x *Explainer) Explain(ctx context.Context, q *ExplainedRequest) (*Explanation, error) {
 	o := httplimit.RuleOptions{}
 	if x.Options != nil {
@@ -167,7 +167,8 @@ func (q *ExplainedRequest) request(ctx context.Context) (*http.Request, error) {
 	target := cmp.Or(q.Path, "/")
 	u, err := url.ParseRequestURI(target)
 	if err != nil || target[0] != '/' {
-		return nil, web.Refuse(invalid, "path is %.200q; allowed: a path that begins with a slash, as in a request", target)
+		return nil, web.Refuse(invalid, "path is %.200q; allowed: a path that begins with a slash, as in a request",
+			target)
 	}
 	query := make(url.Values)
 	for name, value := range q.Query {
