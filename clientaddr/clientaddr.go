@@ -192,10 +192,15 @@ func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(netaddr.Pl
 
 // TrustsPeer reports whether a request comes from a trusted proxy, on a Unix socket too.
 func (e *Extractor) TrustsPeer(r *http.Request) bool {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+	if onUnix(r) {
 		return e.unix
 	}
 	return e.trusts(parseNode(r.RemoteAddr))
+}
+
+func onUnix(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && local.Network() == "unix"
 }
 
 func (e *Extractor) trusts(address netip.Addr) bool {
@@ -206,14 +211,21 @@ func (e *Extractor) trusts(address netip.Addr) bool {
 // Of is the address of the request's client. ok is false if there is none: the peer is on a
 // Unix socket and is not trusted, or did not name its caller; or RemoteAddr is not an address.
 func (e *Extractor) Of(r *http.Request) (address netip.Addr, ok bool) {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
-		return e.FromUnix(r.Header[e.header])
+	address, _, _ = e.Read(r)
+	return address, address.IsValid()
+}
+
+// Read is Of and TrustsPeer at once, with the address of the peer. An address that is not known is not valid.
+func (e *Extractor) Read(r *http.Request) (client, peer netip.Addr, trusted bool) {
+	if onUnix(r) {
+		client, _ = e.FromUnix(r.Header[e.header])
+		return client, netip.Addr{}, e.unix
 	}
-	var lines []string
-	if len(e.trusted) > 0 {
-		lines = r.Header[e.header]
+	peer = parseNode(r.RemoteAddr)
+	if !peer.IsValid() || !e.trusts(peer) {
+		return peer, peer, false
 	}
-	return e.From(r.RemoteAddr, lines)
+	return e.walk(peer, r.Header[e.header]), peer, true
 }
 
 // From is [Extractor.Of] for other protocols: peer is the address of the connection's

@@ -185,8 +185,8 @@ func version() string {
 }
 
 // Middleware makes middleware that decides each request by the rules in force: httplimit.ByRules, with the accepted
-// methods, the form of paths, the trusted proxies and the country of the engine where the options, which may be nil, have
-// none.
+// methods, the form of paths, the trusted proxies and the country of the engine where the options, which may be nil,
+// have none.
 func (e *Engine) Middleware(options *httplimit.RuleOptions) (func(http.Handler) http.Handler, error) {
 	own, o := e.engine.HTTPOptions(), httplimit.RuleOptions{}
 	if options != nil {

@@ -272,7 +272,7 @@ func TestHashesInRedisAreAnnounced(t *testing.T) {
 		}
 		hash(600)
 	}
-	if s := over.Status(); s.Rules != 2 || len(s.Sources) != 3 || s.Sources[1].Name != "redis" {
+	if s := over.Status(); s.Rules != 2 || len(s.Sources) != 2 || s.Sources[1].Name != "redis" {
 		t.Errorf("status %+v", s)
 	}
 }

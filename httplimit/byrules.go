@@ -98,9 +98,7 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	ask := gate.Once
-	if d.Rules != nil {
-		ask.Rules = d.Rules(c.request)
-	}
+	ask.Rules = c.rules
 	if d.Cost != nil {
 		c.cost = d.Cost(c.request)
 		ask.Cost = &c.cost
@@ -173,25 +171,19 @@ func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id 
 	}
 }
 
-// read fills in the rules' view of a request, and brings its path to the matched form.
+// read fills in the rules' view of a request.
 func (d *byRules) read(c *call) error {
-	r := c.request
-	formed := url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, Opaque: r.URL.Opaque}
-	path, err := d.pathForm().Apply(&formed)
-	if err != nil {
-		return err
-	}
-	host, err := hostOf(r)
-	if err != nil {
-		return err
-	}
-	if formed.Path != r.URL.Path || formed.RawPath != r.URL.RawPath {
-		r = r.WithContext(r.Context())
-		whole := *r.URL
-		r.URL = &whole
-		whole.Path, whole.RawPath = formed.Path, formed.RawPath
-	}
 	c.view.Attributes = &c.attributes // so that done clears both
+	var known *rules.Request
+	if d.Read != nil {
+		c.rules, known = d.Read(c.request)
+	}
+	if known != nil {
+		c.view.Path, c.view.Host, c.view.Client = known.Path, known.Host, known.Client
+	} else if err := d.form(c); err != nil {
+		return err
+	}
+	r := c.request
 	c.attributes.of(r, c.writer, d.Descriptor)
 	c.attributes.Kind = d.gate.Rules().ServiceKind()
 	if err := c.attributes.Check(); err != nil {
@@ -201,9 +193,7 @@ func (d *byRules) read(c *call) error {
 		return &weir.InputError{Field: "method", Given: r.Method,
 			Allowed: "a registered method in capitals, such as GET or POST"}
 	}
-	client, _ := d.Clients.Of(r)
-	c.request = r
-	c.view.Method, c.view.Host, c.view.Path, c.view.Route, c.view.Client = r.Method, host, path, r.Pattern, client
+	c.view.Method, c.view.Route = r.Method, r.Pattern
 	if d.User != nil {
 		c.view.User = d.User(r)
 	}
@@ -215,6 +205,26 @@ func (d *byRules) read(c *call) error {
 	}
 	if d.DescriptorKeys != nil {
 		c.view.DescriptorKeys = d.DescriptorKeys(r)
+	}
+	return nil
+}
+
+// form brings the path of a request to the matched form, and reads the host and the client.
+func (d *byRules) form(c *call) (err error) {
+	r := c.request
+	formed := url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, Opaque: r.URL.Opaque}
+	if c.view.Path, err = d.pathForm().Apply(&formed); err != nil {
+		return err
+	}
+	if c.view.Host, err = webvalues.Host(r); err != nil {
+		return err
+	}
+	c.view.Client, _ = d.Clients.Of(r)
+	if formed.Path != r.URL.Path || formed.RawPath != r.URL.RawPath {
+		c.request = r.WithContext(r.Context())
+		whole := *r.URL
+		c.request.URL = &whole
+		whole.Path, whole.RawPath = formed.Path, formed.RawPath
 	}
 	return nil
 }

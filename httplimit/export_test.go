@@ -18,9 +18,6 @@ func Attributes(r *http.Request) rules.Attributes {
 	return &a
 }
 
-// HostOf exports hostOf.
-func HostOf(r *http.Request) (string, error) { return hostOf(r) }
-
 // SetBodyTime sets bodyTime during a test.
 func SetBodyTime(t *testing.T, d time.Duration) {
 	old := bodyTime

@@ -140,6 +140,7 @@ type call struct {
 	// The memory of the deciders and of the fields.
 	verdict    gate.Verdict
 	claims     []weir.Claim
+	rules      *rules.Set // that decide; nil: those in force
 	view       rules.Request
 	attributes attributes
 	cost       int64
@@ -183,7 +184,7 @@ func (m *middleware) done(c *call) {
 	c.request, c.writer, c.event, c.refusal, c.body, c.followUp = nil, nil, Event{}, nil, nil, nil
 	c.policy = nil
 	if c.view.Attributes != nil {
-		c.view, c.attributes = rules.Request{}, attributes{}
+		c.rules, c.view, c.attributes = nil, rules.Request{}, attributes{}
 	}
 	c.verdict.Err = nil
 	m.pool.Put(c)

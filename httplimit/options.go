@@ -74,9 +74,10 @@ type RuleOptions struct {
 	// DescriptorKeys are the names of all descriptors of a request, in their order. Without it, no rule with
 	// match.descriptor_keys matches.
 	DescriptorKeys func(*http.Request) []string
-	// Rules decide a request, instead of those that are in force then: for a gateway, which has
-	// chosen the route by them. See gate.Ask.
-	Rules func(*http.Request) *rules.Set
+	// Read is what a gateway before the middleware has read of a request, so that it is not read again: the rules that
+	// chose the route, which then decide (see gate.Ask; nil: those in force), and a request whose Path and Host have
+	// their form, and whose Client is found. Without a request the middleware reads it.
+	Read func(*http.Request) (*rules.Set, *rules.Request)
 	// Cost is the cost of a request, instead of the cost of rules without a number. It is called once per request.
 	Cost func(*http.Request) int64
 	// KeepEstimates keeps costs as charged, regardless of the response: for handlers that only

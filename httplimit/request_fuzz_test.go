@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/webvalues"
 )
 
 // Rules and handler read the same value of a query parameter: otherwise a request is limited by one
@@ -77,7 +78,7 @@ func FuzzHost(f *testing.F) {
 		f.Add(host)
 	}
 	f.Fuzz(func(t *testing.T, given string) {
-		host, err := httplimit.HostOf(&http.Request{Host: given})
+		host, err := webvalues.Host(&http.Request{Host: given})
 		if err != nil || given == "" {
 			return
 		}
@@ -85,7 +86,7 @@ func FuzzHost(f *testing.F) {
 		if strings.Contains(host, ":") {
 			spelled = "[" + host + "]"
 		}
-		again, err := httplimit.HostOf(&http.Request{Host: spelled})
+		again, err := webvalues.Host(&http.Request{Host: spelled})
 		if err != nil || again != host || host == "" || strings.HasSuffix(host, ".") || len(host) > len(given) {
 			t.Errorf("%q is %q, which is %q (%v)", given, host, again, err)
 		}

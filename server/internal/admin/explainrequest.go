@@ -141,7 +141,7 @@ func (x *Explainer) Explain(ctx context.Context, q *ExplainedRequest) (*Explanat
 	e.Rules, e.Request = []gate.ExplainedRule{}, x.see(q, r, o.Clients)
 	o.Explain = func(asked *rules.Request, v *gate.Verdict) { e.take(v, asked, x.File) }
 	o.Observe = func(_ *http.Request, event httplimit.Event) { e.refuse(event.Err) }
-	o.Rules = func(*http.Request) *rules.Set { return x.Set }
+	o.Read = func(*http.Request) (*rules.Set, *rules.Request) { return x.Set, nil }
 	o.User = func(*http.Request) string { return q.User }
 	o.Service = func(*http.Request) string { return e.Request.Service }
 	o.Descriptor = q.Descriptors.value

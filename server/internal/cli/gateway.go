@@ -21,8 +21,8 @@ func (v *server) openGateway(l *listenerFlags) error {
 		return err
 	}
 	counts := v.count(l)
-	o := v.byRules(counts)
-	o.Rules, o.GRPCStatus, o.Pages = gateway.RulesOf, true, true
+	o := v.byRules(counts, gateway.TrustsPeer)
+	o.Read, o.GRPCStatus, o.Pages = gateway.Read, true, true
 	o.Observe = v.flags.access.observer(v.observed(counts))
 	o.Service = func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }
 	limit, err := httplimit.ByRules(v.engine.Gate, o)
@@ -39,6 +39,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 		Form:         v.engine.Form,
 		StrictQuery:  v.flags.strictQuery,
 		Clients:      v.engine.Clients,
+		Untrusted:    v.untrustedPeers(counts).look,
 		UpstreamHost: v.flags.upstreamHost,
 		Transport:    v.transport(upstream),
 		Upstreams:    v.upstreams,
@@ -52,7 +53,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 	if err != nil {
 		return fmt.Errorf("--upstream: %w", err)
 	}
-	handler = v.flags.access.wrap(v.untrustedPeers(counts).before(handler))
+	handler = v.flags.access.wrap(handler)
 	server := newHTTPServer(l.listener, handler, 0, counts, v.log).traced(v, l)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
@@ -95,7 +96,7 @@ func (v *server) count(l *listenerFlags) *servermetrics.Server {
 }
 
 // byRules are the options of front ends that decide HTTP requests.
-func (v *server) byRules(counts *servermetrics.Server) *httplimit.RuleOptions {
+func (v *server) byRules(counts *servermetrics.Server, trusts func(*http.Request) bool) *httplimit.RuleOptions {
 	o := v.engine.HTTPOptions()
 	o.Observe = v.afterwards(counts)
 	if name := v.flags.service; name != "" {
@@ -103,7 +104,7 @@ func (v *server) byRules(counts *servermetrics.Server) *httplimit.RuleOptions {
 	}
 	if name := v.flags.userHeader; name != "" {
 		o.User = func(r *http.Request) string {
-			if !v.engine.Clients.TrustsPeer(r) { // any client can send the header
+			if !trusts(r) { // any client can send the header
 				return ""
 			}
 			return r.Header.Get(name)

@@ -13,7 +13,7 @@ import (
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
 func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Service, error) {
-	authorization, err := extauthz.New(v.engine.Gate, v.byRules(counts))
+	authorization, err := extauthz.New(v.engine.Gate, v.byRules(counts, v.engine.Clients.TrustsPeer))
 	if err != nil {
 		return nil, err
 	}

@@ -250,7 +250,7 @@ func (v *server) openHTTP(l *listenerFlags) error {
 		return err
 	}
 	counts := v.count(l)
-	forward, err := forwardauth.New(v.engine.Gate, v.byRules(counts))
+	forward, err := forwardauth.New(v.engine.Gate, v.byRules(counts, v.engine.Clients.TrustsPeer))
 	if err != nil {
 		return err
 	}

@@ -28,18 +28,11 @@ func (v *server) untrustedPeers(counts *servermetrics.Server) *untrustedPeers {
 	}
 }
 
-// before checks requests before next handles them.
-func (m *untrustedPeers) before(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.look(r)
-		next.ServeHTTP(w, r)
-	})
-}
-
+// look looks at a request of such a peer.
 func (m *untrustedPeers) look(r *http.Request) {
 	client := r.Header[m.clients.Header()] != nil
 	user := m.userHeader != "" && r.Header[m.userHeader] != nil
-	if !client && !user && !m.unix || m.clients.TrustsPeer(r) {
+	if !client && !user && !m.unix {
 		return
 	}
 	if m.unix {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,9 @@ func (l *AccessLog) Decided(r *http.Request, e httplimit.Event) {
 		return
 	}
 	a.id, a.service = r.Header.Get(requestid.Field), ServiceOf(r)
+	if p := passageOf(r.Context()); p != nil {
+		a.client = p.request.Client
+	}
 	a.outcome = [...]string{"passed", "refused", "skipped", "denied", "failed"}[e.Outcome]
 	if e.Rule != nil {
 		a.rule = e.Rule.Name()
@@ -130,6 +134,7 @@ type access struct {
 	began                      time.Time
 	status                     int
 	bytes                      int64
+	client                     netip.Addr // not valid: not decided, or not known
 	id, service, outcome, rule string
 }
 
@@ -192,7 +197,11 @@ func (l *AccessLog) add(a *access, r *http.Request) {
 		Status: status, Bytes: a.bytes, Seconds: time.Since(a.began).Seconds(), Outcome: a.outcome, Rule: a.rule,
 		RequestID: cmp.Or(a.id, a.Header().Get(requestid.Field)), Service: a.service, Referer: r.Referer(),
 		UserAgent: r.UserAgent()}
-	if client, ok := l.Clients.Of(r); ok {
+	client := a.client
+	if !client.IsValid() {
+		client, _ = l.Clients.Of(r)
+	}
+	if client.IsValid() {
 		line.Client = client.String()
 	}
 	text := line.combined()

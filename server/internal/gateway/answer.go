@@ -265,7 +265,6 @@ type report struct {
 	log      *slog.Logger
 	observe  func(status int, err error)
 	upstream string
-	routed   bool // responses that break off are reported with their service
 
 	mu    sync.Mutex
 	kinds map[kind]*quiet
@@ -325,9 +324,9 @@ func (r *report) logger() *log.Logger { return log.New(proxyLog{r}, "", 0) }
 
 type proxyLog struct{ report *report }
 
-// Write implements io.Writer. Of a response that broke off, the line does not say which service it was of.
+// Write implements io.Writer. That a response broke off is reported elsewhere, with its service.
 func (l proxyLog) Write(line []byte) (int, error) {
-	if !l.report.routed || !bytes.Contains(line, []byte("error during body copy")) {
+	if !bytes.Contains(line, []byte("error during body copy")) {
 		l.report.warn(brokenOff, "", string(line))
 	}
 	return len(line), nil

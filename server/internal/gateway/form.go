@@ -8,39 +8,42 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/webvalues"
 )
 
-// formed returns the request in the form in which it is forwarded, which is the request itself if
-// it already has that form, and its escaped path. The original is not changed.
-func (g *gateway) formed(r *http.Request) (_ *http.Request, path string, err error) {
+// formed returns the request in the form in which it is forwarded, with the passage as its context, which gets what
+// rules and routes read. The original is not changed.
+func (g *gateway) formed(r *http.Request, p *passage) (*http.Request, error) {
 	u := *r.URL
-	if path, err = g.Form.Apply(&u); err != nil {
-		return nil, "", err
+	path, err := g.Form.Apply(&u)
+	if err != nil {
+		return nil, err
 	}
 	if r.Host == "" { // ReverseProxy would send the upstream's, which no rule matched
-		return nil, "", &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
+		return nil, &weir.InputError{Field: "host", Given: "", Allowed: "a name or an address: send a Host field"}
 	}
 	if u.Path == "*" { // allowed for OPTIONS alone, which net/http answers
-		return nil, "", &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
+		return nil, &weir.InputError{Field: "path", Given: u.Path, Allowed: "a path that begins with /"}
 	}
 	if g.StrictQuery {
 		if allowed := ambiguity(u.RawQuery); allowed != "" {
-			return nil, "", &weir.InputError{Field: "query", Given: u.RawQuery, Allowed: allowed}
+			return nil, &weir.InputError{Field: "query", Given: u.RawQuery, Allowed: allowed}
 		}
 	}
-	header := g.endToEnd(r.Header)
-	moved := u.Path != r.URL.Path || u.RawPath != r.URL.RawPath
-	if !moved && header == nil {
-		return r, path, nil
+	host, err := webvalues.Host(r)
+	if err != nil {
+		return nil, err
 	}
-	r = r.WithContext(r.Context())
-	if moved {
+	r = r.WithContext(p)
+	if u.Path != r.URL.Path || u.RawPath != r.URL.RawPath {
 		r.URL = movedTo(u)
 	}
-	if header != nil {
+	if header := g.endToEnd(r.Header); header != nil {
 		r.Header = header
 	}
-	return r, path, nil
+	p.request.Method, p.request.Host, p.request.Path = r.Method, host, path
+	p.request.Client, p.peer, p.trusted = g.Clients.Read(r)
+	return r, nil
 }
 
 // movedTo allocates the URL only for requests whose path changes.

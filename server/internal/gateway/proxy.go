@@ -45,7 +45,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -73,13 +72,15 @@ type Config struct {
 	// Clients has the trusted proxies. The upstream gets the client that it finds as the first address of
 	// X-Forwarded-For. With nil no proxy is trusted.
 	Clients *clientaddr.Extractor
+	// Untrusted, if non-nil, is called for each request whose peer is no trusted proxy. It must return fast.
+	Untrusted func(*http.Request)
 	// UpstreamHost sends the upstream's own host as Host, for upstreams that require it. X-Forwarded-Host has the
 	// client's.
 	UpstreamHost bool
 	// Transport reaches the upstream; nil is [NewTransport]'s.
 	Transport http.RoundTripper
 	// Upstreams are the services and routes of rules; the upstream, which may then be nil, gets the requests without
-	// a route. nil: none. The limit decides by [RulesOf] and [ServiceOf] of a request.
+	// a route. nil: none. The limit decides by [Read] and [ServiceOf] of a request.
 	Upstreams *Upstreams
 	// Wrap, if non-nil, wraps what reaches the upstream and the services, for tracing.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -115,8 +116,7 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	if limit == nil {
 		return nil, errors.New("proxy: the limit is nil; give a middleware, such as one of httplimit")
 	}
-	g := &gateway{Config: config, report: &report{log: config.Log, observe: config.Observe,
-		routed: config.Upstreams != nil}}
+	g := &gateway{Config: config, report: &report{log: config.Log, observe: config.Observe}}
 	if upstream != nil || config.Upstreams == nil {
 		if err := check(upstream); err != nil {
 			return nil, err
@@ -128,6 +128,9 @@ func New(upstream *url.URL, limit func(http.Handler) http.Handler, config Config
 	}
 	if g.Clients == nil {
 		g.Clients = &clientaddr.Extractor{}
+	}
+	if g.Upstreams == nil {
+		g.Upstreams = NewUpstreams(0, g.Log)
 	}
 	g.reverse = httputil.ReverseProxy{
 		Rewrite: g.rewrite, Transport: g, BufferPool: &buffers{}, ModifyResponse: opened,
@@ -194,26 +197,23 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, http.StatusNotImplemented, wording.NotForwarded(r.Method))
 		return
 	}
-	formed, path, err := g.formed(r)
-	host := ""
-	if err == nil && g.Upstreams != nil {
-		host, err = pathform.Host(r.Host)
-	}
+	p := &passage{Context: r.Context(), table: g.Upstreams.now.Load()}
+	formed, err := g.formed(r, p)
 	if err != nil {
 		answer(w, r, http.StatusBadRequest, wording.Invalid(err))
 		return
 	}
-	var p *passage
-	if g.Upstreams != nil {
-		if formed, p = g.Upstreams.choose(formed, host, path); p.route == nil && g.upstream.Host == "" {
-			answer(w, r, http.StatusNotFound, wording.NoRoute)
-			return
-		}
-		if most := p.maxBody(); most > 0 && r.ContentLength > most { // before a rule is charged
-			p.is(invalid)
-			answer(w, r, http.StatusRequestEntityTooLarge, wording.TooLarge)
-			return
-		}
+	if g.Untrusted != nil && !p.trusted {
+		g.Untrusted(r)
+	}
+	if p.choose(formed); p.route == nil && g.upstream.Host == "" {
+		answer(w, r, http.StatusNotFound, wording.NoRoute)
+		return
+	}
+	if most := p.maxBody(); most > 0 && r.ContentLength > most { // before a rule is charged
+		p.is(invalid)
+		answer(w, r, http.StatusRequestEntityTooLarge, wording.TooLarge)
+		return
 	}
 	identify(formed.Header)
 	g.limited.ServeHTTP(w, formed)
@@ -231,7 +231,7 @@ func identify(h http.Header) {
 // RoundTrip implements http.RoundTripper: it reaches the service of a request's route, or the upstream.
 func (g *gateway) RoundTrip(r *http.Request) (response *http.Response, err error) {
 	began := time.Now()
-	if p := passageOf(r.Context()); p != nil && p.route != nil {
+	if p := passageOf(r.Context()); p.route != nil {
 		response, err = p.route.service.send(p, r, g.Log, g.UpstreamHost)
 	} else {
 		response, err = g.Transport.RoundTrip(r)
@@ -250,7 +250,8 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		g.fail(answer, r, errTooMany)
 		return
 	}
-	if p := passageOf(r.Context()); p != nil && p.route != nil {
+	p := passageOf(r.Context())
+	if p.route != nil {
 		p.is(forwarded)
 		defer p.finish()
 		if total := p.route.service.spec.Total; total > 0 {
@@ -276,11 +277,9 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	answer.body = &upload{ReadCloser: r.Body}
-	if p := passageOf(r.Context()); p != nil {
-		p.body = answer.body
-		if most := p.maxBody(); most > 0 && r.ContentLength < 0 {
-			answer.body.ReadCloser = http.MaxBytesReader(w, r.Body, most)
-		}
+	p.body = answer.body
+	if most := p.maxBody(); most > 0 && r.ContentLength < 0 {
+		answer.body.ReadCloser = http.MaxBytesReader(w, r.Body, most)
 	}
 	if r.Trailer != nil {
 		announced := slices.Collect(maps.Keys(r.Trailer))
@@ -311,7 +310,7 @@ func (g *gateway) proxy(w *response, r *http.Request) {
 // brokenOff reports a response that broke off, unless it was the client that left.
 func (g *gateway) brokenOff(r *http.Request) {
 	p := passageOf(r.Context())
-	if p == nil || p.response.err == nil || p.response.err == io.EOF || r.Context().Err() != nil {
+	if p.response.err == nil || p.response.err == io.EOF || r.Context().Err() != nil {
 		return
 	}
 	if _, unread := p.body.used(); unread {
@@ -333,7 +332,7 @@ func opened(response *http.Response) error {
 	}
 	p := passageOf(response.Request.Context())
 	switch {
-	case p == nil:
+	case p == nil: // of a Transport that sets another
 	case response.StatusCode != http.StatusSwitchingProtocols:
 		p.response.ReadCloser = response.Body
 		response.Body = &p.response
@@ -346,7 +345,7 @@ func opened(response *http.Response) error {
 // rewrite turns the request that ReverseProxy prepared into the one for the upstream.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = p.In.Host
-	if way := passageOf(p.In.Context()); way != nil && way.route != nil {
+	if way := passageOf(p.In.Context()); way.route != nil {
 		way.rewrite(p.Out.URL, p.In.URL)
 	} else {
 		g.route(p.Out.URL, p.In.URL)
@@ -377,7 +376,8 @@ func (g *gateway) route(out, in *url.URL) {
 
 // setForwarding sets the fields that identify the client.
 func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
-	out, trusted := p.Out.Header, g.trusts(p.In)
+	way := passageOf(p.In.Context())
+	out, trusted := p.Out.Header, way.trusted && way.request.Client.IsValid()
 	withoutForwarding(out, trusted)
 	proto, host := "http", p.In.Host
 	if p.In.TLS != nil {
@@ -387,33 +387,22 @@ func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
 		proto = only(p.In.Header["X-Forwarded-Proto"], proto)
 		host = only(p.In.Header["X-Forwarded-Host"], host)
 	}
-	values := []string{proto, host, g.chain(p.In)} // one allocation, no room to append
+	values := []string{proto, host, way.chain()} // one allocation, no room to append
 	out["X-Forwarded-Proto"], out["X-Forwarded-Host"] = values[:1:1], values[1:2:2]
 	if values[2] != "" {
 		out["X-Forwarded-For"] = values[2:]
 	}
 }
 
-// trusts reports whether the peer is a trusted proxy.
-func (g *gateway) trusts(r *http.Request) bool {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil { // a Unix socket: trusted if the extractor accepts its client
-		_, ok := g.Clients.Of(r)
-		return ok
-	}
-	return g.Clients.Trusts(peer.Addr())
-}
-
 // chain is the client and, if that is a proxy, the peer. Addresses left of the client, which the
 // client wrote, are dropped, so that an upstream that reads the first address gets the right one.
-func (g *gateway) chain(r *http.Request) string {
-	client, ok := g.Clients.Of(r)
-	if !ok {
+func (p *passage) chain() string {
+	client := p.request.Client
+	switch {
+	case !client.IsValid():
 		return ""
-	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if at := peer.Addr().Unmap().WithZone(""); err == nil && at != client {
-		return client.String() + ", " + at.String()
+	case p.peer.IsValid() && p.peer != client:
+		return client.String() + ", " + p.peer.String()
 	}
 	return client.String()
 }

@@ -59,7 +59,7 @@ func routedWithLog(t testing.TB, text, fallback string, log *slog.Logger) *route
 		t.Fatal(err)
 	}
 	g.put(t, text)
-	limit, err := httplimit.ByRules(g.gate, &httplimit.RuleOptions{Rules: gateway.RulesOf, Service: gateway.ServiceOf, GRPCStatus: true, Pages: true, RegisteredMethods: true, Observe: gateway.Decided})
+	limit, err := httplimit.ByRules(g.gate, &httplimit.RuleOptions{Read: gateway.Read, Service: gateway.ServiceOf, GRPCStatus: true, Pages: true, RegisteredMethods: true, Observe: gateway.Decided})
 	if err != nil {
 		t.Fatal(err)
 	}

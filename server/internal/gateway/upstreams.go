@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"sync/atomic"
@@ -178,18 +179,19 @@ func (u *Upstreams) Routes() (list []servermetrics.Route) {
 	return list
 }
 
-// A passage is the context of a request through a gateway with routes. It has one version of the table from the
-// choice of the route to the response.
+// A passage is the context of a request through a gateway. It has one version of the table from the choice of the route
+// to the response.
 type passage struct {
 	context.Context
 	table    *table
+	request  rules.Request // as routes and rules see it
+	peer     netip.Addr    // not valid: a Unix socket
+	trusted  bool          // the peer is a trusted proxy
 	route    *route        // nil: the gateway's own upstream
-	path     string        // the escaped path that was matched
 	address  *address      // that answers; nil: none yet
 	body     *upload       // nil: none
 	response responseBody  // that of the answer
 	timer    *time.Timer   // of timeout.total; nil: none
-	request  rules.Request // by which the route was chosen
 	counted  bool          // its outcome
 }
 
@@ -203,7 +205,7 @@ func (p *passage) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// passageOf is nil in a gateway without routes.
+// passageOf is nil for a request of no gateway.
 func passageOf(ctx context.Context) *passage {
 	p, _ := ctx.Value(passageKey{}).(*passage)
 	return p
@@ -217,28 +219,30 @@ func ServiceOf(r *http.Request) string {
 	return ""
 }
 
-// RulesOf is the rule set by which a request was routed, for httplimit.RuleOptions; nil without routes.
-func RulesOf(r *http.Request) *rules.Set {
+// Read is what the gateway has read of a request, for httplimit.RuleOptions.
+func Read(r *http.Request) (*rules.Set, *rules.Request) {
 	if p := passageOf(r.Context()); p != nil {
-		return p.table.set
+		return p.table.set, &p.request
 	}
-	return nil
+	return nil, nil
 }
 
-// choose chooses the route of a request. The request that it returns has the passage as its context.
-func (u *Upstreams) choose(r *http.Request, host, path string) (*http.Request, *passage) {
-	p := &passage{Context: r.Context(), table: u.now.Load(), path: path}
-	p.request = rules.Request{Method: r.Method, Host: host, Path: path}
-	r = r.WithContext(p)
+// TrustsPeer reports whether the peer of a request is a trusted proxy.
+func TrustsPeer(r *http.Request) bool {
+	p := passageOf(r.Context())
+	return p != nil && p.trusted
+}
+
+// choose chooses the route of a request.
+func (p *passage) choose(r *http.Request) {
 	if p.table.set == nil {
-		return r, p
+		return
 	}
 	if chosen := p.table.set.Route(&p.request); chosen != nil {
 		p.route = p.table.routes[chosen]
 		p.route.counts.requests.Add(1)
 		r.Pattern = chosen.Name
 	}
-	return r, p
 }
 
 // rewrite sets the URL of a request to a service. The address is chosen later.
@@ -253,7 +257,7 @@ func (p *passage) rewrite(out, in *url.URL) {
 	if !p.route.Rewrites() {
 		return
 	}
-	raw := p.route.Forwarded(p.path)
+	raw := p.route.Forwarded(p.request.Path)
 	if plain, err := url.PathUnescape(raw); err == nil { // the path has a form, so its escapes are valid
 		out.Path, out.RawPath = plain, raw
 	}
@@ -269,7 +273,7 @@ func (p *passage) maxBody() int64 {
 
 // is counts the outcome of a request with a route. The first one counts.
 func (p *passage) is(outcome int) {
-	if p != nil && p.route != nil && !p.counted {
+	if p.route != nil && !p.counted {
 		p.counted = true
 		p.route.counts.outcomes[outcome].Add(1)
 	}
@@ -288,7 +292,7 @@ func Decided(r *http.Request, e httplimit.Event) {
 
 // decided counts a request that the limit has answered, if it was not counted before.
 func (p *passage) decided() {
-	if p != nil && p.Err() != nil {
+	if p.Err() != nil {
 		p.is(gone)
 	}
 	p.is(refused)
