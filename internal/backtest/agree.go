@@ -32,7 +32,7 @@ func Agree(ctx context.Context, c *Config, byLimit bool) (*Agreement, error) {
 		return nil, err
 	}
 	defer source.Close()
-	lane, err := newLane(c.Set, c.Spread, c)
+	lane, err := newLane(c.Set, c)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,6 @@ func BenchmarkReplay(b *testing.B) {
 			lines := 0
 			for b.Loop() {
 				c := config(b, tenRules(limit), log)
-				c.CompareSpread = 0
 				if _, err := backtest.Run(b.Context(), c); err != nil {
 					b.Fatal(err)
 				}

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
-	"net/netip"
-	pathpkg "path"
 	"slices"
 	"strings"
 )
@@ -22,10 +19,7 @@ const (
 type client struct {
 	requests, refused int64
 	failing           int64
-	minute            int64 // of its last request
-	inMinute, busiest int32 // requests in that minute, and in the busiest one
-	assets            int32
-	robots, good      bool
+	good              bool
 	bits              [2]uint64
 	more              []uint64 // bits for which there is no room in the array
 }
@@ -57,31 +51,12 @@ func (c *client) has(bit int) bool {
 }
 
 // count counts a request.
-func (c *client) count(e *event, at int64) {
+func (c *client) count(e *event) {
 	c.requests++
 	c.good = c.good || e.good
 	if e.failing() {
 		c.failing++
 	}
-	if isAsset(e.path) {
-		c.assets++
-	}
-	c.robots = c.robots || e.path == "/robots.txt"
-	if m := floorDiv(at, minute); m != c.minute || c.inMinute == 0 {
-		c.minute, c.inMinute = m, 0
-	}
-	c.inMinute++
-	c.busiest = max(c.busiest, c.inMinute)
-}
-
-// isAsset reports whether a path is of what a browser loads with a page.
-func isAsset(path string) bool {
-	switch strings.ToLower(pathpkg.Ext(path)) {
-	case ".css", ".js", ".mjs", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".avif", ".ico", ".woff", ".woff2",
-		".ttf":
-		return true
-	}
-	return false
 }
 
 // A detail is what is known of a refused client or key, from its first refusal on.
@@ -201,11 +176,11 @@ func newCensus(bits int) *census {
 }
 
 // count counts a request of a client; refused is the rule that refuses it.
-func (c *census) count(e *event, at int64, r result) *client {
+func (c *census) count(e *event, r result) *client {
 	var x *client
 	if place := c.table.place(e.id); place >= 0 {
 		x = &c.table.items[place].v
-		x.count(e, at)
+		x.count(e)
 		if r.stopped() {
 			x.refused++
 		} else if x.refused == 0 {
@@ -220,74 +195,22 @@ func (c *census) count(e *event, at int64, r result) *client {
 	return x
 }
 
-// top are the clients with the most refusals. Networks stand for their clients where the refusals spread over them.
+// top are the clients with the most refusals.
 func (c *census) top(n int, ruleName func(int) string) (list []Client) {
-	worst := c.details.worst()
-	joined := c.networks(worst)
-	for _, group := range joined {
-		list = append(list, c.network(group, ruleName))
-	}
-	for _, d := range worst {
-		if _, within := joined[networkOf(d.id)]; !within {
-			list = append(list, c.client(d, ruleName))
+	for _, d := range c.details.worst() {
+		x := Client{Client: nameOf(d.id), Evidence: d.evidence()}
+		for _, i := range d.rules {
+			x.Rules = append(x.Rules, ruleName(i))
 		}
+		if full := c.table.known(d.id); full != nil {
+			x.Requests, x.Refused, x.Failing = full.requests, full.refused, full.failing
+		}
+		list = append(list, x)
 	}
 	slices.SortFunc(list, func(a, b Client) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Client, b.Client))
 	})
 	return list[:min(n, len(list))]
-}
-
-const (
-	// leastInNetwork is the number of refused clients for which their network is shown.
-	leastInNetwork = 4
-	// mostOfNetwork is the largest share of one client in the refusals of its network, in percent.
-	mostOfNetwork = 50
-)
-
-// networkOf is the network of a client: /24, or /48 for a /64.
-func networkOf(id uint64) netip.Prefix {
-	prefix := prefixOf(id)
-	bits := 24
-	if !prefix.Addr().Is4() {
-		bits = 48
-	}
-	network, _ := prefix.Addr().Prefix(bits)
-	return network
-}
-
-// networks are those over which refusals spread.
-func (c *census) networks(worst []*detail) map[netip.Prefix][]*detail {
-	groups := make(map[netip.Prefix][]*detail)
-	for _, d := range worst {
-		if d.id != idUnknown {
-			groups[networkOf(d.id)] = append(groups[networkOf(d.id)], d)
-		}
-	}
-	for network, group := range groups {
-		var sum int64
-		for _, d := range group {
-			sum += d.refused
-		}
-		if len(group) < leastInNetwork || group[0].refused*100 > sum*mostOfNetwork {
-			delete(groups, network)
-		}
-	}
-	return groups
-}
-
-// client describes a client.
-func (c *census) client(d *detail, ruleName func(int) string) Client {
-	x := Client{Client: nameOf(d.id), Evidence: d.evidence()}
-	for _, i := range d.rules {
-		x.Rules = append(x.Rules, ruleName(i))
-	}
-	if full := c.table.known(d.id); full != nil {
-		x.Requests, x.Refused, x.Failing = full.requests, full.refused, full.failing
-		x.Assets, x.Robots = int64(full.assets), full.robots
-		x.PerSecond = math.Round(float64(full.busiest)/60*1000) / 1000
-	}
-	return x
 }
 
 // evidence is what the detail knows.
@@ -305,47 +228,6 @@ func most(counts map[string]int64) (text string) {
 		}
 	}
 	return text
-}
-
-// network describes several clients as one. Its agents are those of the one address that has the most.
-func (c *census) network(group []*detail, ruleName func(int) string) Client {
-	agents := make(map[string]int64)
-	paths, names := make(map[string]struct{}), make(map[string]struct{})
-	sum := Client{Client: networkOf(group[0].id).String()}
-	for _, d := range group {
-		for agent, n := range d.agents {
-			agents[agent] += n
-		}
-		maps.Copy(paths, d.paths)
-		maps.Copy(names, d.names)
-		one := c.client(d, ruleName)
-		sum.Evidence.add(&one.Evidence)
-		for _, rule := range one.Rules {
-			if !slices.Contains(sum.Rules, rule) {
-				sum.Rules = append(sum.Rules, rule)
-			}
-		}
-	}
-	sum.Agent, sum.Paths, sum.Names = most(agents), int64(len(paths)), int64(len(names))
-	return sum
-}
-
-// add adds the evidence of another address.
-func (x *Evidence) add(one *Evidence) {
-	if x.Addresses == 0 || one.First.Before(x.First) {
-		x.First = one.First
-	}
-	if one.Last.After(x.Last) {
-		x.Last = one.Last
-	}
-	x.Requests += one.Requests
-	x.Refused += one.Refused
-	x.Failing += one.Failing
-	x.Assets += one.Assets
-	x.PerSecond += one.PerSecond
-	x.Addresses++
-	x.Agents = max(x.Agents, one.Agents)
-	x.Robots = x.Robots || one.Robots
 }
 
 func plural(n int, thing string) string {

@@ -35,15 +35,13 @@ type Config struct {
 	MaxKeys   int      // of each store, as of that of weir serve
 	Top       int      // clients in the report
 
-	From, To time.Time  // zero: no bound; requests at To are left out
-	Where    *Condition // nil: all requests
-	Spread   Spread
-	// CompareSpread is how many requests the ways to spread are compared by, each in a lane of its own; 0: none.
-	CompareSpread int64
-	DropRetries   bool // leave out requests that the log says were refused
-	Good          *Legitimate
-	Sweeps        []SweepOf
-	Propose       []string // names of rules
+	From, To    time.Time  // zero: no bound; requests at To are left out
+	Where       *Condition // nil: all requests
+	Spread      Spread
+	DropRetries bool // leave out requests that the log says were refused
+	Good        *Legitimate
+	Sweeps      []SweepOf
+	Propose     []string // names of rules
 	// FalsePositives is the share of good clients that a proposal may refuse, such as 0.001.
 	FalsePositives float64
 	AgainstName    string

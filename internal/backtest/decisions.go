@@ -9,7 +9,7 @@ func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lane, err := newLane(c.Set, c.Spread, c)
+	lane, err := newLane(c.Set, c)
 	if err != nil {
 		return nil, err
 	}

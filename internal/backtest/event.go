@@ -9,9 +9,9 @@ import (
 
 // An event is a request of the log, as a front end would have read it.
 type event struct {
-	at     [spreads]int64 // when it is decided, in microseconds, by each way to spread
-	time   int64          // in the log
-	took   int64          // accesslog.Unknown: not known
+	at     int64 // when it is decided, in microseconds
+	time   int64 // in the log
+	took   int64 // accesslog.Unknown: not known
 	bytes  int64
 	line   int64
 	file   int32

@@ -49,7 +49,6 @@ func (r result) rule() int {
 // safe for concurrent use.
 type lane struct {
 	set    *rules.Set
-	spread Spread
 	now    int64
 	store  *memstore.Store
 	gate   *gate.Gate
@@ -94,8 +93,8 @@ func (v *values) Body(name string) string { return v.noted("body.", name, "") }
 // Descriptor is none: logs have no descriptors.
 func (*values) Descriptor(string) string { return "" }
 
-func newLane(set *rules.Set, spread Spread, c *Config) (*lane, error) {
-	l := &lane{set: set, spread: spread, holding: make([]bool, len(set.Rules()))}
+func newLane(set *rules.Set, c *Config) (*lane, error) {
+	l := &lane{set: set, holding: make([]bool, len(set.Rules()))}
 	l.values.missing = make(map[string]int64)
 	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(l.now) })
 	l.store = memstore.New(clock, memstore.WithMaxKeys(c.MaxKeys))
@@ -119,7 +118,7 @@ const inBytes = "bytes"
 
 // decide is what happens to a request.
 func (l *lane) decide(ctx context.Context, e *event) (result, error) {
-	at := e.at[l.spread]
+	at := e.at
 	if len(l.ends) > 0 {
 		if err := l.end(ctx, at); err != nil {
 			return passed, err
@@ -205,7 +204,7 @@ func (l *lane) hold(ctx context.Context, e *event, v *gate.Verdict) error {
 	if len(receipt) == 0 {
 		return nil
 	}
-	x := ending{at: e.at[l.spread], serial: l.serial, receipt: receipt, status: int(e.status), bytes: e.bytes}
+	x := ending{at: e.at, serial: l.serial, receipt: receipt, status: int(e.status), bytes: e.bytes}
 	if e.took <= 0 {
 		return l.finish(ctx, &x)
 	}

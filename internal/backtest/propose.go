@@ -79,7 +79,7 @@ func (r *replay) propose(ctx context.Context, passes int) (list []Proposal, err 
 	var second *replay
 	if len(sweeps) > 0 {
 		config := *r.config
-		config.CompareSpread, config.Against = 0, nil
+		config.Against = nil
 		if second, err = newReplay(&config, sweeps); err != nil {
 			return nil, err
 		}

@@ -33,11 +33,7 @@ type Log struct {
 	Resolution string    `json:"resolution"` // of the log's time, such as 1s
 	TimeIs     string    `json:"time_is"`    // start, end, start or end (it is not known which), or mixed
 	Spread     string    `json:"spread"`
-	// SpreadMatters is by how many refusals the other ways to spread requests within the log's resolution differ, in
-	// the first SpreadOf requests.
-	SpreadOf      int64            `json:"spread_of,omitempty"`
-	SpreadMatters map[string]int64 `json:"spread_matters,omitempty"`
-	Refused       int64            `json:"refused"` // requests that the log says were answered 429 or 503
+	Refused    int64     `json:"refused"` // requests that the log says were answered 429 or 503
 }
 
 // A File is one of the log.
@@ -113,7 +109,7 @@ type Bar struct {
 
 // A Client is one that would have been refused.
 type Client struct {
-	Client string   `json:"client"` // an address or a network, as rules count it
+	Client string   `json:"client"` // an address, or a network /64
 	Rules  []string `json:"rules"`  // those that refused it
 	Evidence
 }
@@ -127,20 +123,16 @@ type Key struct {
 // Evidence is what the log says of a client or key. Agents, paths, names, the addresses of a key, and its requests are
 // counted from its first refusal on.
 type Evidence struct {
-	Requests int64     `json:"requests"`
-	Refused  int64     `json:"refused"`
-	Failing  int64     `json:"failing"` // requests answered 400 or above, but for 429 and 503
-	First    time.Time `json:"first"`
-	Last     time.Time `json:"last"`
-	// PerSecond is a client's largest number of requests in a minute, divided by 60.
-	PerSecond float64 `json:"per_second,omitempty"`
-	Agents    int64   `json:"agents"` // distinct User-Agents of a key, or of one address; 256 are that many or more
-	Agent     string  `json:"agent"`  // the most frequent
-	Paths     int64   `json:"paths"`
-	Names     int64   `json:"names"` // distinct users
-	Addresses int64   `json:"addresses"`
-	Assets    int64   `json:"assets,omitempty"` // requests of a client for style sheets, scripts, pictures and fonts
-	Robots    bool    `json:"robots,omitempty"` // a client asked for /robots.txt
+	Requests  int64     `json:"requests"`
+	Refused   int64     `json:"refused"`
+	Failing   int64     `json:"failing"` // requests answered 400 or above, but for 429 and 503
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+	Agents    int64     `json:"agents"` // distinct User-Agents; 256 are that many or more
+	Agent     string    `json:"agent"`  // the most frequent
+	Paths     int64     `json:"paths"`
+	Names     int64     `json:"names"` // distinct users
+	Addresses int64     `json:"addresses"`
 }
 
 // Good is what happens to the clients that are certainly legitimate, by --good.

@@ -51,16 +51,6 @@ func (r *replay) log() Log {
 	if r.stats.total.Requests > 0 {
 		x.From, x.To = time.UnixMicro(counts.first).UTC(), time.UnixMicro(counts.last).UTC()
 	}
-	if len(r.spreads) == 0 {
-		return x
-	}
-	if r.spread.Requests == 0 {
-		r.endSpreads()
-	}
-	x.SpreadOf, x.SpreadMatters = r.spread.Requests, make(map[string]int64)
-	for _, o := range r.spreads {
-		x.SpreadMatters[o.spread.String()] = o.count.Refused + o.count.Denied - r.spread.Refused - r.spread.Denied
-	}
 	return x
 }
 

@@ -3,9 +3,7 @@ package backtest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/accesslog"
@@ -53,8 +51,6 @@ type replay struct {
 	reader    *reader
 	files     []accesslog.File
 
-	spreads []*other // the other ways to spread, for the first Config.CompareSpread requests
-	spread  Count    // of those requests
 	against *comparison
 	sweeps  []*sweep
 	others  []*other // all lanes beside main
@@ -68,7 +64,7 @@ type replay struct {
 type other struct {
 	*lane
 	rule    int // only requests that this rule of the main lane matched; −1: all
-	bit     int // of clients that it refuses; −1: none
+	bit     int // of clients that it refuses
 	count   Count
 	failing int64 // refused ones that failed anyway
 	good    goodCount
@@ -88,22 +84,19 @@ const maxLanes = 64
 func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	r := &replay{config: c, reader: newReader(c)}
 	var err error
-	if r.main, err = newLane(c.Set, c.Spread, c); err != nil {
+	if r.main, err = newLane(c.Set, c); err != nil {
 		return nil, err
 	}
 	bits := 0
-	add := func(set *rules.Set, spread Spread, rule int, counted bool) (*other, error) {
-		lane, err := newLane(set, spread, c)
-		o := &other{lane: lane, rule: rule, bit: -1}
-		if counted {
-			o.bit = bits
-			bits++
-		}
+	add := func(set *rules.Set, rule int) (*other, error) {
+		lane, err := newLane(set, c)
+		o := &other{lane: lane, rule: rule, bit: bits}
+		bits++
 		r.others = append(r.others, o)
 		return o, err
 	}
 	if c.Against != nil {
-		o, err := add(c.Against, c.Spread, -1, true)
+		o, err := add(c.Against, -1)
 		if err != nil {
 			return nil, err
 		}
@@ -127,32 +120,6 @@ func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	return r, nil
 }
 
-// compareSpreads adds lanes for the other ways to spread, which differ if the log's time is coarse.
-func (r *replay) compareSpreads(files []accesslog.File) error {
-	coarse := func(f accesslog.File) bool { return f.Resolution > time.Millisecond }
-	if r.config.CompareSpread == 0 || !slices.ContainsFunc(files, coarse) {
-		return nil
-	}
-	for s := range Spread(spreads) {
-		if s == r.config.Spread {
-			continue
-		}
-		lane, err := newLane(r.config.Set, s, r.config)
-		if err != nil {
-			return err
-		}
-		o := &other{lane: lane, rule: -1, bit: -1}
-		r.spreads, r.others = append(r.spreads, o), append(r.others, o)
-	}
-	return nil
-}
-
-// endSpreads ends the comparison of ways to spread.
-func (r *replay) endSpreads() {
-	r.spread = r.stats.total
-	r.others = slices.DeleteFunc(r.others, func(o *other) bool { return slices.Contains(r.spreads, o) })
-}
-
 // run reads the log on a goroutine of its own while the requests before are decided.
 func (r *replay) run(ctx context.Context, pass, passes int) error {
 	source, err := r.config.Open(pass, passes)
@@ -160,9 +127,6 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 		return err
 	}
 	defer source.Close()
-	if err := r.compareSpreads(source.Files()); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	full, free := make(chan []event, 2), make(chan []event, 4)
@@ -210,9 +174,6 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 	for len(r.hits) < len(events) {
 		r.hits, r.results = append(r.hits, hits{}), append(r.results, passed)
 	}
-	if r.spread.Requests == 0 && len(r.spreads) > 0 && r.stats.total.Requests >= r.config.CompareSpread {
-		r.endSpreads()
-	}
 	for i := range events {
 		e := &events[i]
 		result, err := r.main.decide(ctx, e)
@@ -246,11 +207,11 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 		e := &events[i]
 		var stopping uint64
 		for _, o := range r.others {
-			if o.bit >= 0 && o.results[i].stopped() {
+			if o.results[i].stopped() {
 				stopping |= 1 << o.bit
 			}
 		}
-		r.stats.count(e, e.at[r.config.Spread], r.results[i], &r.hits[i], stopping)
+		r.stats.count(e, e.at, r.results[i], &r.hits[i], stopping)
 		if r.against != nil {
 			r.against.compare(e, r.results[i], i)
 		}

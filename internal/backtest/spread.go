@@ -5,10 +5,9 @@ type Spread uint8
 
 // The ways to spread.
 const (
-	Even    Spread = iota // apart from each other, in the order of the log
-	First                 // all at the begin of the unit
-	Last                  // all at its end
-	spreads = iota
+	Even  Spread = iota // apart from each other, in the order of the log
+	First               // all at the begin of the unit
+	Last                // all at its end
 )
 
 // Spreads are the words of the ways.
@@ -26,9 +25,10 @@ const (
 
 // A spreader sets when requests are decided. They come in the order of their times.
 type spreader struct {
+	way   Spread
 	group []event // of one time
 	unit  int64   // of that time, in microseconds
-	clock [spreads]int64
+	clock int64
 	emit  func(*event)
 }
 
@@ -50,19 +50,19 @@ func (s *spreader) flush(next int64) {
 	}
 	for i := range s.group {
 		e := &s.group[i]
-		s.set(e, Even, e.time+room*int64(i)/n)
-		s.set(e, First, e.time)
-		s.set(e, Last, e.time+s.unit-1)
+		at := e.time
+		switch s.way {
+		case Even:
+			at += room * int64(i) / n
+		case Last:
+			at += s.unit - 1
+		}
+		s.clock = max(s.clock, at) // the clock does not go back
+		e.at = s.clock
 		s.emit(e)
 	}
 	clear(s.group)
 	s.group = s.group[:0]
-}
-
-// set sets when a request is decided. No clock goes back.
-func (s *spreader) set(e *event, way Spread, at int64) {
-	s.clock[way] = max(s.clock[way], at)
-	e.at[way] = s.clock[way]
 }
 
 func floorDiv(a, b int64) int64 {

@@ -187,7 +187,7 @@ func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {
 		s.series.add(rowPassed, step)
 	}
 	s.good.add(e, stopped)
-	c := s.census.count(e, at, r)
+	c := s.census.count(e, r)
 	if c != nil && others != 0 {
 		c.bits[0] |= others
 	}

@@ -220,14 +220,14 @@ type sweep struct {
 
 // addSweep adds a lane for each limit: the rule alone with this limit, for the requests that it matches among the
 // others. Its refusals are those of the rule whatever the other rules do.
-func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, Spread, int, bool) (*other, error)) error {
+func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, int) (*other, error)) error {
 	run := &sweep{SweepOf: *s}
 	for _, limit := range s.Limits {
 		set, err := variant(r.config.File, s, limit)
 		if err != nil {
 			return err
 		}
-		o, err := add(set, r.config.Spread, s.index, true)
+		o, err := add(set, s.index)
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (o *other) charge(ctx context.Context, e *event, x *hits) (result, error) {
 	if c.limit != o.own {
 		limit = c.limit
 	}
-	o.now = e.at[o.spread]
+	o.now = e.at
 	o.claim[0] = weir.Claim{Key: unsafe.String(&c.key[0], len(c.key)), Limit: limit, Cost: c.cost}
 	granted, err := o.store.Decide(ctx, o.claim[:], 1, nil)
 	switch {

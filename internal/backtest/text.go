@@ -102,11 +102,6 @@ func (t *textReport) rules() {
 		grouped(t.Total.Requests), percent(stopped, t.Total.Requests), grouped(t.Total.ClientsRefused),
 		grouped(t.Total.Clients), percent(t.Total.ClientsRefused, t.Total.Clients)))
 	t.table(rows)
-	for _, way := range Spreads {
-		if by, compared := t.Log.SpreadMatters[way]; compared && by != 0 {
-			t.line("with --spread %s: %+d refusals in the first %s requests", way, by, grouped(t.Log.SpreadOf))
-		}
-	}
 }
 
 // clock is a time of the day, with the date if the log has several.
@@ -118,14 +113,14 @@ func (t *textReport) clock(at time.Time, layout string) string {
 }
 
 // evidenceHead are the columns of what the log says of a client or key.
-const evidenceHead = "\trefused\tbusiest\tfailed\taddresses\tagents\tnames\tpaths\tassets\trobots.txt\tUser-Agent"
+const evidenceHead = "\trefused\tfailed\taddresses\tagents\tnames\tpaths\tUser-Agent"
 
 func (t *textReport) who() {
 	if len(t.Clients) > 0 {
 		t.line("")
 		rows := []string{"who" + evidenceHead}
 		for i := range t.Clients {
-			rows = append(rows, t.evidence(t.Clients[i].Client, &t.Clients[i].Evidence, true))
+			rows = append(rows, evidence(t.Clients[i].Client, &t.Clients[i].Evidence))
 		}
 		t.table(rows)
 	}
@@ -137,31 +132,16 @@ func (t *textReport) who() {
 		t.line("")
 		rows := []string{"keys of " + rule.Name + evidenceHead}
 		for j := range rule.Worst {
-			rows = append(rows, t.evidence(shortened(rule.Worst[j].Key, 40), &rule.Worst[j].Evidence, false))
+			rows = append(rows, evidence(shortened(rule.Worst[j].Key, 40), &rule.Worst[j].Evidence))
 		}
 		t.table(rows)
 	}
 }
 
-// evidence is a row. A key has no busiest minute, assets and robots.txt: these are counted of clients.
-func (t *textReport) evidence(name string, x *Evidence, client bool) string {
-	busiest, assets, robots := "", "", ""
-	if client {
-		busiest, assets = rate(x.PerSecond)+"/s", grouped(x.Assets)
-		if robots = "no"; x.Robots {
-			robots = "yes"
-		}
-	}
-	return fmt.Sprintf("%s\t%s of %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, grouped(x.Refused),
-		grouped(x.Requests), busiest, percent(x.Failing, x.Requests), grouped(x.Addresses), grouped(x.Agents),
-		grouped(x.Names), grouped(x.Paths), assets, robots, shortened(x.Agent, 40))
-}
-
-func rate(perSecond float64) string {
-	if perSecond >= 10 {
-		return grouped(int64(perSecond + 0.5))
-	}
-	return fmt.Sprintf("%.2g", perSecond)
+func evidence(name string, x *Evidence) string {
+	return fmt.Sprintf("%s\t%s of %s\t%s\t%s\t%s\t%s\t%s\t%s", name, grouped(x.Refused), grouped(x.Requests),
+		percent(x.Failing, x.Requests), grouped(x.Addresses), grouped(x.Agents), grouped(x.Names), grouped(x.Paths),
+		shortened(x.Agent, 40))
 }
 
 func (t *textReport) legitimate() {

@@ -31,14 +31,6 @@ function File({ report }) {
 	return html`<main key=${language}><${Page} title=${t('report.title', { rules: visible(report.rules) })} lead=${lead} actions=${tools}><${Report} report=${report} /></${Page}></main>`;
 }
 
-// read unpacks the report: JSON, compressed, in base64. Until then, and in browsers that cannot, the page has the figures.
-async function read() {
-	const bytes = Uint8Array.from(atob(document.getElementById('report').textContent), (one) => one.charCodeAt(0));
-	return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).json();
-}
-
-read().then((report) => {
-	const root = document.getElementById('app');
-	root.replaceChildren();
-	render(html`<${File} report=${report} />`, root);
-});
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${File} report=${JSON.parse(document.getElementById('report').textContent)} />`, root);

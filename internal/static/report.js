@@ -256,11 +256,8 @@ function Who({ report }) {
 	const clients = report.clients ?? [];
 	return html`<${Panel} title=${t('report.who')} note=${clients.length ? t('report.who.note', { n: clients.length, all: number(report.total.clients_refused) }) : ''}>
 		<${Table} caption=${t('report.who')} rows=${clients} id=${(one) => one.client} empty=${html`<${Empty} title=${t('report.who.none')} />`} columns=${[
-			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}${one.addresses > 1 && html` · ${t('report.addresses', { n: one.addresses })}`}</div>` },
+			{ name: 'key', title: t('report.client'), cell: (one) => html`<${Shown}>${one.client}</${Shown}><div class="note">${(one.rules ?? []).join(', ')}</div>` },
 			...evidence(),
-			{ title: t('report.evidence.assets'), number: true, wide: true, cell: (one) => number(one.assets ?? 0) },
-			{ title: 'robots.txt', wide: true, cell: (one) => t(one.robots ? 'report.yes' : 'report.no') },
-			{ title: t('report.rate'), number: true, wide: true, cell: (one) => t('report.rate.value', { rate: number(one.per_second ?? 0, one.per_second < 10 ? 1 : 0) }) },
 			agent(),
 			{ title: t('report.when'), wide: true, number: true, cell: (one) => html`${day(one.first)}<div class="note">– ${day(one.last)}</div>` }]} /></${Panel}>`;
 }
@@ -300,13 +297,12 @@ function Limits({ list }) {
 // Facts are what was read.
 function Facts({ report }) {
 	const { log } = report;
-	const matters = Object.entries(log.spread_matters ?? {}).map(([name, n]) => `${name} ${n > 0 ? '+' : ''}${number(n)}`).join(', ');
 	const pairs = [
 		['report.log.interval', log.requests ? `${dateTime(log.from)} – ${dateTime(log.to)} ${zoneName()}` : '–'],
 		['report.log.lines', number(log.lines)], ['report.log.unread', number(log.unread)], ['report.log.dropped', number(log.dropped)],
 		['report.log.requests', number(log.requests)], ['report.log.clients', number(log.clients)],
 		['report.log.refused', number(log.refused)], ['report.log.time', t('report.log.time.' + (['start', 'end'].includes(log.time_is) ? log.time_is : 'mixed'))],
-		['report.log.resolution', log.resolution], ['report.log.spread', log.spread + (matters && ` (${t('report.log.otherwise', { of: number(log.spread_of) })} ${matters})`)],
+		['report.log.resolution', log.resolution], ['report.log.spread', log.spread],
 	];
 	const examples = log.files?.flatMap((file) => (file.examples ?? []).map((one) => ({ ...one, file: file.name }))) ?? [];
 	return html`<${Panel} title=${t('report.log')}><dl class="pairs facts">${pairs.filter(([, value]) => value).map(([name, value]) => html`<div><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>

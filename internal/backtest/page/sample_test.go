@@ -17,7 +17,7 @@ func sample(rules int) *backtest.Report {
 		Log: backtest.Log{Files: []backtest.File{{Name: "access.log", Format: "combined", Lines: 1_204_331, Unread: 12,
 			Examples: []backtest.Unread{{Line: 17, Text: "GET / HTTP/1.1", Why: "the line has no time"}}}},
 			Lines: 1_204_331, Unread: 12, Dropped: 40, Requests: 1_204_279, Clients: 18_220, From: start, To: start.Add(24 * time.Hour),
-			Resolution: "1s", TimeIs: "end", Spread: "even", SpreadOf: 262144, SpreadMatters: map[string]int64{"first": 120, "last": -80}, Refused: 301},
+			Resolution: "1s", TimeIs: "end", Spread: "even", Refused: 301},
 		Total: backtest.Count{Requests: 1_204_279, Refused: 41_201, Denied: 55, Clients: 18_220, ClientsRefused: 214},
 		Limits: []backtest.Note{{Code: "time_end", Text: "The log's time is when a request ended.", Chinese: "日志时间是请求结束的时间。"},
 			{Code: "late", Severe: true, Text: "5 % of the requests stand too late.", Chinese: "5 % 的请求位置过晚。"}},
@@ -36,11 +36,11 @@ func sample(rules int) *backtest.Report {
 	for i := range rules {
 		r.ByRule = append(r.ByRule, sampleRule(i))
 	}
-	evidence := backtest.Evidence{Requests: 33_400, First: start, Last: start.Add(40 * time.Minute), PerSecond: 16,
+	evidence := backtest.Evidence{Requests: 33_400, First: start, Last: start.Add(40 * time.Minute),
 		Agent: "python-requests/2.31", Paths: 3, Names: 812, Failing: 33_000, Addresses: 1}
 	for i := range 3 {
 		one := evidence
-		one.Refused, one.Agents, one.Assets, one.Robots = int64(31_009/(i+1)), int64(1+i*60), int64(i*200), i == 2
+		one.Refused, one.Agents = int64(31_009/(i+1)), int64(1+i*60)
 		r.Clients = append(r.Clients, backtest.Client{Client: fmt.Sprintf("203.0.113.%d", i), Rules: []string{"rule-0"}, Evidence: one})
 	}
 	if rules == 0 {

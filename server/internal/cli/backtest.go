@@ -24,9 +24,6 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// compareSpread is how many requests the ways to spread are compared by: a replay of a long log takes hardly longer.
-const compareSpread = 1 << 18
-
 // A backtestFlags are the flags of backtest.
 type backtestFlags struct {
 	logFormat string
@@ -37,7 +34,6 @@ type backtestFlags struct {
 	since      time.Duration
 	where      string
 	spread     string
-	noCompare  bool
 	retries    string
 	good       string
 	sweeps     []string
@@ -94,7 +90,6 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.where, "where", "", "only requests that meet a `CONDITION`, such as \"path=/login status<400\"")
 	flags.StringVar(&f.spread, "spread", "even",
 		"`WORD` for requests of one unit of the log's time: "+strings.Join(backtest.Spreads, ", "))
-	flags.BoolVar(&f.noCompare, "no-compare-spread", false, "do not compute how much --spread matters")
 	flags.StringVar(&f.retries, "retries", "keep",
 		"`WORD` for requests that the log says were answered\n429 or 503: keep or drop")
 	flags.StringVar(&f.good, "good", "",
@@ -201,9 +196,6 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 	}
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
 		AnyMethod: setup.AnyMethod, Geo: setup.Geo, MaxKeys: setup.MaxKeys, Top: f.top}
-	if !f.noCompare {
-		c.CompareSpread = compareSpread
-	}
 	if c.Open, err = f.open(s, args[1:]); err != nil {
 		return nil, err
 	}

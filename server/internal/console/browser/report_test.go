@@ -158,7 +158,6 @@ func TestReportWithoutScripts(t *testing.T) {
 	b, _ := backtest(t, reportRules, accessLog())
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.do(chromedp.Reload())
-	b.see("would be refused")
-	b.see("The charts need JavaScript")
+	b.see("The report needs JavaScript")
 	b.picture("report-without-scripts")
 }
