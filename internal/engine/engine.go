@@ -116,12 +116,15 @@ func (e *Engine) open(ctx context.Context) error {
 	if err := e.prepare(layers); err != nil {
 		return err
 	}
+	e.newAlerts()
 	if err := e.openHistory(store); err != nil {
 		return err
 	}
 	e.File, e.Set, e.primary.file = nil, nil, nil // the gate and the manager have them, until they change
 	e.run()
-	e.openAlerts()
+	if e.alerts != nil {
+		e.alerts.Start()
+	}
 	return nil
 }
 

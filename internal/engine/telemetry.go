@@ -173,6 +173,15 @@ func (w *watcher) close() (err error) {
 	return err
 }
 
+// Overview and Others implement alert.Nodes.
+func (w *watcher) Overview(ctx context.Context, q telemetry.Query) (*telemetry.Overview, error) {
+	return w.history.Overview(ctx, q)
+}
+
+func (w *watcher) Others(ctx context.Context) ([]telemetry.Node, bool, error) {
+	return w.history.Others(ctx)
+}
+
 // Telemetry answers for all nodes that share the store; nil: it is off.
 func (e *Engine) Telemetry() telemetry.Reader {
 	if e.watcher == nil {
@@ -198,6 +207,9 @@ func (e *Engine) describe(n *telemetry.Node) {
 	own := *n
 	*n = w.shown
 	n.Name, n.Version, n.Seen, n.Started = own.Name, own.Version, own.Seen, own.Started
+	if e.alerts != nil {
+		n.Alerts = e.alerts.Own()
+	}
 }
 
 // leastCalls is how many store calls a description needs for its latencies.

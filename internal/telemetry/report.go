@@ -153,7 +153,8 @@ type Node struct {
 	Bound       string        `json:"bound"`             // accuracy in force: strict, prefetch, degraded
 	Share       string        `json:"share,omitempty"`   // what the bound allows, in words
 	Problems    []string      `json:"problems,omitempty"`
-	Alone       bool          `json:"alone,omitempty"` // the other nodes could not be read
+	Alone       bool          `json:"alone,omitempty"`  // the other nodes could not be read
+	Alerts      []Alert       `json:"alerts,omitempty"` // that it raised
 }
 
 // A Mark is a change or an incident on the time axis.
@@ -172,9 +173,8 @@ type Mark struct {
 
 // An Alert is a condition that holds, or held until Resolved.
 type Alert struct {
-	Name     string    `json:"name"` // reject_share, new_top_key, near_limit, degraded, store_slow, source_bad
+	Name     string    `json:"name"` // reject_share, degraded
 	Rule     string    `json:"rule,omitempty"`
-	Key      string    `json:"key,omitempty"`
 	Text     string    `json:"text"` // in English; programs word the other fields
 	Value    float64   `json:"value"`
 	Limit    float64   `json:"limit"`
@@ -183,7 +183,6 @@ type Alert struct {
 
 	Total  uint64        `json:"total,omitempty"`     // requests of which Value is a share
 	Window time.Duration `json:"window_ns,omitempty"` // in which they came
-	What   string        `json:"what,omitempty"`      // a limit, or what is wrong with a source
 	Alone  bool          `json:"alone,omitempty"`     // the requests are those of one node, since Redis does not answer
 	Count  int           `json:"count,omitempty"`     // alerts of one cause that this one stands for
 	Rules  []string      `json:"rules,omitempty"`     // of some of these, the worst first

@@ -1,5 +1,5 @@
-// Package alert watches a server's counters, and raises an alert when one of its conditions holds: once over all nodes
-// that share a Redis, and resolved once. An alert goes to the log and to a webhook.
+// Package alert raises an alert when a rule refuses too much, over all nodes that share a Redis, or a store does not
+// respond. An alert goes to the log and to a webhook, when it begins and when it has ended.
 package alert
 
 import (
@@ -11,13 +11,8 @@ import (
 
 // Settings are the thresholds of alerts; 0 turns an alert off.
 type Settings struct {
-	RejectShare float64       // refused share of a rule's requests in Window
-	NewTopKey   float64       // share of a rule's refusals that one key has, which had no such share in the last hour
-	NearLimit   float64       // used share of a limit that all requests of a rule share
-	StoreSlow   time.Duration // 99th percentile of store calls in Window
-	Degraded    bool          // decisions without the store
-	ClockStep   bool          // the clock of Redis stepped
-	SourceBad   bool          // a rule source cannot be read, or has mistakes
+	RejectShare float64 // refused share of a rule's requests in Window
+	Degraded    bool    // decisions without the store
 
 	Window  time.Duration
 	Minimum int64         // requests of a rule in Window, below which shares say nothing
@@ -26,8 +21,7 @@ type Settings struct {
 
 // Defaults are the settings of "on".
 func Defaults() Settings {
-	return Settings{RejectShare: 0.1, NewTopKey: 0.5, NearLimit: 0.9, StoreSlow: 25 * time.Millisecond, Degraded: true,
-		ClockStep: true, SourceBad: true, Window: time.Minute, Minimum: 100, Resolve: time.Minute}
+	return Settings{RejectShare: 0.1, Degraded: true, Window: time.Minute, Minimum: 100, Resolve: time.Minute}
 }
 
 // A SettingError is a mistake in the text of Parse.
@@ -38,7 +32,7 @@ func (e *SettingError) Error() string {
 	return fmt.Sprintf("%s is %.80q; allowed: %s", e.Name, e.Value, e.Allowed)
 }
 
-// Parse reads "on", "off", or settings that differ from the defaults, such as "reject_share=20%,store_slow=off".
+// Parse reads "on", "off", or settings that differ from the defaults, such as "reject_share=20%,degraded=off".
 func Parse(text string) (s Settings, err error) {
 	if text == "off" {
 		return s, nil
@@ -80,14 +74,8 @@ type field struct {
 func (s *Settings) fields() []field {
 	return []field{
 		{"reject_share", percentages, percent(&s.RejectShare)},
-		{"new_top_key", percentages, percent(&s.NewTopKey)},
-		{"near_limit", percentages, percent(&s.NearLimit)},
-		{"store_slow", "a time from 1ms to 10s, or off", orOff(between(&s.StoreSlow, time.Millisecond, 10*time.Second),
-			func() { s.StoreSlow = 0 })},
 		{"degraded", "on or off", onOff(&s.Degraded)},
-		{"clock_step", "on or off", onOff(&s.ClockStep)},
-		{"source_bad", "on or off", onOff(&s.SourceBad)},
-		{"window", "a time from 10s to 10m", between(&s.Window, 10*time.Second, 10*time.Minute)},
+		{"window", "a time from 1m to 1h", between(&s.Window, time.Minute, time.Hour)},
 		{"minimum", "a whole number from 1 to 1000000000", number(&s.Minimum)},
 		{"resolve", "a time from 5s to 1h", between(&s.Resolve, 5*time.Second, time.Hour)},
 	}
@@ -96,21 +84,14 @@ func (s *Settings) fields() []field {
 const percentages = "a percentage above 0% up to 100%, or off"
 
 func percent(of *float64) func(string) bool {
-	return orOff(func(text string) bool {
+	return func(text string) bool {
+		if *of = 0; text == "off" {
+			return true
+		}
 		digits, ok := strings.CutSuffix(text, "%")
 		n, err := strconv.ParseFloat(digits, 64)
 		*of = n / 100
 		return ok && err == nil && n > 0 && n <= 100
-	}, func() { *of = 0 })
-}
-
-func orOff(read func(string) bool, off func()) func(string) bool {
-	return func(text string) bool {
-		if text == "off" {
-			off()
-			return true
-		}
-		return read(text)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -40,8 +39,17 @@ const (
 	longestPause = time.Minute
 )
 
-// Formats are the forms of a message.
-var Formats = []string{"json", "slack", "feishu", "dingtalk"}
+// Formats are the forms of a message: all its values, or a text for people.
+var Formats = []string{jsonFormat, "slack", "feishu", "dingtalk"}
+
+const jsonFormat = "json"
+
+// templates are the bodies of the others.
+var templates = map[string]string{
+	"slack":    `{"text":TEXT}`,
+	"feishu":   `{"msg_type":"text","content":{"text":TEXT}}`,
+	"dingtalk": `{"msgtype":"text","text":{"content":TEXT}}`,
+}
 
 // A WebhookConfig says where messages go.
 type WebhookConfig struct {
@@ -215,14 +223,9 @@ func withoutURL(err error) error {
 
 // refusal is the error in an answer with status 200, as Feishu and DingTalk give it.
 func refusal(format string, answer []byte) error {
-	if format != "feishu" && format != "dingtalk" {
+	var a struct{ Code, StatusCode, ErrCode int }
+	if format == jsonFormat || json.Unmarshal(answer, &a) != nil {
 		return nil
-	}
-	var a struct {
-		Code, StatusCode, ErrCode int
-	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		return fmt.Errorf("the answer is not that of %s: %.200q", format, answer)
 	}
 	if a.Code != 0 || a.StatusCode != 0 || a.ErrCode != 0 {
 		return fmt.Errorf("the answer is an error: %.200q", answer)
@@ -232,35 +235,22 @@ func refusal(format string, answer []byte) error {
 
 // request makes the request of a message. It is signed anew in each attempt, since receivers refuse old timestamps.
 func (w *Webhook) request(ctx context.Context, m *message, now time.Time) (*http.Request, error) {
-	address, body := w.URL, w.body(m, now)
-	text, err := marshal(body)
+	text, err := w.body(m)
 	if err != nil {
 		return nil, err
 	}
-	if w.Format == "dingtalk" && w.Secret != "" {
-		millis := strconv.FormatInt(now.UnixMilli(), 10)
-		sign := base64.StdEncoding.EncodeToString(sum(w.Secret, millis+"\n"+w.Secret))
-		address += separator(address) + url.Values{"timestamp": {millis}, "sign": {sign}}.Encode()
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "weir")
-	if w.Format == "json" && w.Secret != "" {
+	if w.Secret != "" {
 		seconds := strconv.FormatInt(now.Unix(), 10)
 		sign := hex.EncodeToString(sum(w.Secret, seconds+"."+string(text)))
 		request.Header.Set("X-Weir-Signature", "t="+seconds+",v1="+sign)
 	}
 	return request, nil
-}
-
-func separator(address string) string {
-	if strings.Contains(address, "?") {
-		return "&"
-	}
-	return "?"
 }
 
 func sum(key, text string) []byte {
@@ -277,25 +267,15 @@ type Message struct {
 	telemetry.Alert
 }
 
-// body is the body of a message in the format of its receiver.
-func (w *Webhook) body(m *message, now time.Time) any {
-	type object = map[string]any
-	text := w.text(m)
-	switch w.Format {
-	case "slack":
-		return object{"text": escape(text)}
-	case "feishu":
-		body := object{"msg_type": "text", "content": object{"text": untagged(text)}}
-		if w.Secret != "" { // the text is the key, and nothing is signed with it
-			seconds := strconv.FormatInt(now.Unix(), 10)
-			body["timestamp"] = seconds
-			body["sign"] = base64.StdEncoding.EncodeToString(sum(seconds+"\n"+w.Secret, ""))
-		}
-		return body
-	case "dingtalk":
-		return object{"msgtype": "text", "text": object{"content": text}}
+// body is the body of a message in the format of its receiver. A < calls nobody in its texts, where <!channel> (Slack)
+// and <at user_id="all"> (Feishu) would.
+func (w *Webhook) body(m *message) ([]byte, error) {
+	template, ok := templates[w.Format]
+	if !ok {
+		return marshal(Message{ID: ID(&m.Alert), Status: m.status(), Node: w.Node, Alert: m.Alert})
 	}
-	return Message{ID: ID(&m.Alert), Status: m.status(), Node: w.Node, Alert: m.Alert}
+	text, err := marshal(strings.ReplaceAll(w.text(m), "<", "＜"))
+	return []byte(strings.ReplaceAll(template, "TEXT", string(text))), err
 }
 
 // text is a message for people.
@@ -313,14 +293,6 @@ func (w *Webhook) text(m *message) string {
 	}
 	return fmt.Sprintf("[weir] %s: %s (on %s)", m.Name, m.Text, w.Node)
 }
-
-// escape makes text harmless for Slack, where <!channel> calls everybody.
-func escape(text string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
-}
-
-// untagged makes text harmless for Feishu, where <at user_id="all"> calls everybody and nothing escapes a <.
-func untagged(text string) string { return strings.ReplaceAll(text, "<", "＜") }
 
 // marshal leaves < and > as they are.
 func marshal(body any) ([]byte, error) {

@@ -268,6 +268,26 @@ func (h *History) self() telemetry.Node {
 	return n
 }
 
+// Others describes the other nodes. leads: this one is the oldest, or the others cannot be read.
+func (h *History) Others(ctx context.Context) (others []telemetry.Node, leads bool, err error) {
+	if h.shared == nil {
+		return nil, true, nil
+	}
+	list, err := h.shared.nodes(ctx)
+	if err != nil {
+		return nil, true, err
+	}
+	delete(list, h.id)
+	leads = true
+	for id, n := range list {
+		others = append(others, n)
+		if cmp.Or(n.Started.Compare(h.started), cmp.Compare(id, h.id)) < 0 {
+			leads = false
+		}
+	}
+	return others, leads, nil
+}
+
 // Nodes implements telemetry.Reader.
 func (h *History) Nodes(ctx context.Context) ([]telemetry.Node, error) { return h.nodes(ctx, nil), nil }
 

@@ -13,8 +13,7 @@ func (f *serveFlags) addAlerts(flags *pflag.FlagSet) {
 	a := &f.rules.Alerts
 	flags.StringVar(&a.Settings, "alerts", "on",
 		"alerts in the log and to the webhook: on, off, or comma-separated\n`SETTINGS` that differ from "+
-			"reject_share=10%,new_top_key=50%,near_limit=90%,\nstore_slow=25ms,degraded=on,clock_step=on,"+
-			"source_bad=on,\nwindow=1m,minimum=100,resolve=1m")
+			"reject_share=10%,degraded=on,window=1m,minimum=100,resolve=1m")
 	flags.StringVar(&f.alertURLFile, "alert-webhook-file", "",
 		"`FILE` with the URL that alerts are posted to (or WEIR_ALERT_WEBHOOK)")
 	flags.StringVar(&f.alertSecretFile, "alert-secret-file", "",

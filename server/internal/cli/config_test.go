@@ -68,7 +68,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		{"--audit log --audit-rate 0", "", 2, "--audit-rate is 0; allowed: 1 or more"},
 		{"--audit log --audit-keep 0", "", 2, "--audit-keep is 0; allowed: 1 to 100000000"},
 		{"--audit log --audit-file-size 0", "", 2, "--audit-file-size is 0; allowed: 1 to 100000"},
-		{"--alerts loud", "", 2, `--alerts: a setting is "loud"; allowed: on, off, or with commas NAME=VALUE of reject_share, new_top_key`},
+		{"--alerts loud", "", 2, `--alerts: a setting is "loud"; allowed: on, off, or with commas NAME=VALUE of reject_share, degraded`},
 		{"--alerts reject_share=200%", "", 2, `--alerts: reject_share is "200%"; allowed: a percentage above 0% up to 100%, or off`},
 		{"--alert-language fr", "", 2, `--alert-language is "fr"; allowed: en, zh`},
 		{"--alert-format xml", "", 2, `--alert-format is "xml"; allowed: json, slack, feishu, dingtalk`},
