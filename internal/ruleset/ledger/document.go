@@ -59,10 +59,10 @@ type Document struct {
 // and the microseconds since 1970 of its time, with a space after each.
 type Change struct {
 	Document
-	What      string           `json:"what"` // set, delete, enable, promote, rollback to REVISION, …; of a key Note's
+	What      string           `json:"what"` // such as set, or rollback to REVISION; of a key Note's
 	Deleted   bool             `json:"deleted,omitempty"`
-	Exception *Exception       `json:"exception,omitempty"` // non-nil: the change is of this exception, and not of a rule
-	Key       *Key             `json:"key,omitempty"`       // non-nil: the operation is on this key, and changed no rule
+	Exception *Exception       `json:"exception,omitempty"` // non-nil: of this exception, and not of a rule
+	Key       *Key             `json:"key,omitempty"`       // non-nil: on this key; it changed no rule
 	Over      *Original        `json:"over,omitempty"`      // non-nil: the rule was put before this one
 	Trial     *Trial           `json:"trial,omitempty"`     // non-nil: it reverts unless it is confirmed
 	Diff      []ruleset.Change `json:"-"`                   // to the rule before, if the history still has it
