@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -18,15 +17,11 @@ const AuditStream = "weir:audit"
 
 // An Audit says where audit records go; the zero Audit writes none.
 type Audit struct {
-	To   []string   // InStore, the URL of a Redis, log, or the name of a file; each kind once
+	To   []string   // InStore, the URL of a Redis, or the name of a file; each kind once
 	Keys audit.Keys // "": shown
-	Rate int        // refusals a second in the log
 	Keep int        // records in each stream, about
 	Size int        // of a file, in MB
-	Out  io.Writer  // of log; nil: os.Stderr
 }
-
-const auditLog = "log"
 
 // checkAudit checks the settings of the audit log.
 func (l *Setup) checkAudit() error {
@@ -34,8 +29,8 @@ func (l *Setup) checkAudit() error {
 	for i, to := range a.To {
 		switch kind := kindOfSink(to); {
 		case to == "":
-			return wrong("%s has an empty value; allowed, with commas: redis, the URL of a Redis, log, or the name of "+
-				"a file", l.field("Audit"))
+			return wrong("%s has an empty value; allowed, with commas: redis, the URL of a Redis, or the name of a "+
+				"file", l.field("Audit"))
 		case slices.ContainsFunc(a.To[:i], func(other string) bool { return kindOfSink(other) == kind }):
 			return wrong("%s has two of the kind %s; allowed: one of each", l.field("Audit"), kind)
 		case to == InStore && l.Store == Memory:
@@ -51,8 +46,6 @@ func (l *Setup) checkAudit() error {
 			"give %s", l.field("AuditKeys"), l.field("HashKey"))
 	case len(a.To) == 0:
 		return nil
-	case a.Rate < 1:
-		return wrong("%s is %d; allowed: 1 or more", l.field("AuditRate"), a.Rate)
 	case a.Keep < 1 || a.Keep > maxAuditKeep:
 		return wrong("%s is %d; allowed: 1 to %d", l.field("AuditKeep"), a.Keep, maxAuditKeep)
 	case a.Size < 1 || a.Size > maxAuditSize:
@@ -66,13 +59,10 @@ const (
 	maxAuditSize = 100_000
 )
 
-// kindOfSink is redis, log or file.
+// kindOfSink is redis or file.
 func kindOfSink(to string) string {
-	switch {
-	case to == InStore || strings.Contains(to, "://"):
+	if to == InStore || strings.Contains(to, "://") {
 		return InStore
-	case to == auditLog:
-		return auditLog
 	}
 	return "file"
 }
@@ -100,8 +90,6 @@ func (e *Engine) openAudit(ctx context.Context) error {
 			value      func() int64
 		}{
 			{"weir_audit_written_total", "Audit records written, by sink.", func() int64 { return now().Written }},
-			{"weir_audit_left_out_total", "Audit records left out by --audit-rate, by sink.",
-				func() int64 { return now().LeftOut }},
 			{"weir_audit_lost_total", "Audit records lost because a queue was full or the sink failed, by sink.",
 				func() int64 { return now().Lost }},
 			{"weir_audit_failures_total", "Failed writes of audit records, by sink. They are repeated.",
@@ -115,18 +103,11 @@ func (e *Engine) openAudit(ctx context.Context) error {
 
 // sink opens one sink. A Redis is connected at the first record.
 func (e *Engine) sink(ctx context.Context, to string) (audit.Sink, error) {
-	switch kindOfSink(to) {
-	case InStore:
+	if kindOfSink(to) == InStore {
 		if to == InStore {
 			to = e.Store
 		}
 		return audit.NewStreamSink(to, AuditStream, e.Audit.Keep), probe(ctx, to)
-	case auditLog:
-		out := e.Audit.Out
-		if out == nil {
-			out = os.Stderr
-		}
-		return audit.NewLogSink(out, e.Audit.Rate), nil
 	}
 	return audit.NewFileSink(to, int64(e.Audit.Size)<<20)
 }

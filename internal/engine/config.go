@@ -102,7 +102,7 @@ func Defaults() Config {
 		FallbackKeys: memstore.DefaultMaxKeys,
 		ClientHeader: "X-Forwarded-For",
 		Telemetry:    TelemetryOff,
-		Audit:        Audit{Rate: 100, Keep: 100_000, Size: 100},
+		Audit:        Audit{Keep: 100_000, Size: 100},
 	}
 }
 

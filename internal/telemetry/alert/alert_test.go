@@ -104,7 +104,7 @@ func (c *cluster) expect(t *testing.T, want string) {
 	}
 }
 
-// TestStormIsToldOnce by the oldest node, and its end; all nodes know that it fires. A node that judges after it has gone
+// TestStormIsToldOnce by the oldest node, and its end; all nodes know that it fires. A node that leads after it has gone
 // goes on where it was.
 func TestStormIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

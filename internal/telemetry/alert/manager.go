@@ -15,7 +15,7 @@ import (
 const (
 	// every is the time between looks.
 	every = 5 * time.Second
-	// confirm is how many looks in a row must show what raises an alert: counts of other nodes are older than one's own.
+	// confirm is how many looks in a row must show what raises an alert: counts of other nodes are older.
 	confirm = 2
 	// easing is the part of a threshold below which a raised alert may be resolved.
 	easing = 0.8
@@ -34,7 +34,7 @@ const (
 // Nodes answers for the nodes that share a store: see history.History.
 type Nodes interface {
 	Overview(context.Context, telemetry.Query) (*telemetry.Overview, error)
-	// Others describes the other nodes. leads: this one judges for all, as the oldest, or because the others cannot be
+	// Others describes the other nodes. leads: this one decides for all, as the oldest, or because the others cannot be
 	// read.
 	Others(context.Context) (others []telemetry.Node, leads bool, err error)
 }
@@ -223,7 +223,7 @@ func (m *Manager) rejects(ctx context.Context, now time.Time) []condition {
 	return m.grouped(list)
 }
 
-// succeed takes over the alerts of the node that judged before, and is gone.
+// succeed takes over the alerts of the node that decided before, and is gone.
 func (m *Manager) succeed(now time.Time) {
 	for _, a := range m.others {
 		if s := m.states[ID(&a)]; a.Name == rejectShare && (s == nil || !s.firing) {

@@ -3,7 +3,6 @@
 package audit
 
 import (
-	"io"
 	"testing"
 
 	"github.com/weirproject/weir/gate"
@@ -41,7 +40,7 @@ func TestVerdictsAllocateNothing(t *testing.T) {
 func BenchmarkRefused(b *testing.B) {
 	for _, with := range []string{"without", "with"} {
 		b.Run(with, func(b *testing.B) {
-			log := New(Config{Keys: Shown, Log: quiet, Sinks: []Sink{NewLogSink(io.Discard, 100)}})
+			log := New(Config{Keys: Shown, Log: quiet, Sinks: []Sink{&memory{batch: maxQueued}}})
 			defer log.Close()
 			observe := log.Verdict
 			if with == "without" {

@@ -292,7 +292,6 @@ func (l *Log) record(e *entry, of *[texts]string) Record {
 type Counts struct {
 	Sink    string
 	Written int64
-	LeftOut int64 // by the sink's rate
 	Lost    int64 // the queue was full, or the sink failed
 
 	Failures int64 // writes that failed; they are repeated
@@ -301,7 +300,7 @@ type Counts struct {
 // Counts returns the counts of each sink, in their order.
 func (l *Log) Counts() (list []Counts) {
 	for _, o := range l.outlets {
-		list = append(list, Counts{Sink: o.sink.Name(), Written: o.written.Load(), LeftOut: o.leftOut.Load(),
+		list = append(list, Counts{Sink: o.sink.Name(), Written: o.written.Load(),
 			Lost: l.lost.Load() + o.lost.Load(), Failures: o.failures.Load()})
 	}
 	return list

@@ -14,18 +14,18 @@ type Sink interface {
 	Name() string
 	// Batch is the most records of one Write.
 	Batch() int
-	// Write writes records, and returns how many: the others are left out by the sink's rate. After an error
-	// the same records are written again; then none of them may be twice in the sink.
-	Write(ctx context.Context, list []Record) (written int, err error)
+	// Write writes records. After an error the same records are written again; then none of them may be twice in the
+	// sink.
+	Write(ctx context.Context, list []Record) error
 	Close()
 }
 
 // An outlet is the queue of one sink, and the goroutine that writes to it.
 type outlet struct {
-	sink                   Sink
-	log                    *slog.Logger
-	written, leftOut, lost atomic.Int64
-	failures               atomic.Int64 // attempts
+	sink          Sink
+	log           *slog.Logger
+	written, lost atomic.Int64
+	failures      atomic.Int64 // attempts
 
 	mu      sync.Mutex
 	backlog []Record
@@ -144,12 +144,10 @@ func (o *outlet) write(ctx context.Context) error {
 		if len(list) == 0 {
 			return nil
 		}
-		written, err := o.sink.Write(ctx, list)
-		if err != nil {
+		if err := o.sink.Write(ctx, list); err != nil {
 			return err
 		}
-		o.written.Add(int64(written))
-		o.leftOut.Add(int64(len(list) - written))
+		o.written.Add(int64(len(list)))
 		o.done(list)
 	}
 }

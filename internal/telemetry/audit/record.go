@@ -1,8 +1,8 @@
 // Package audit records exceptions from the ordinary: requests that did not pass, bans, operators' changes,
 // changes of rules, and the times without a store. A [Log] takes them without making a request wait, and writes
-// them to a Redis Stream, to a rotating file, and to the log.
+// them to a Redis Stream, and to a rotating file.
 //
-// Every request that did not pass is in a sink, or is counted as left out or lost there.
+// Every request that did not pass is in a sink, or is counted as lost there.
 package audit
 
 import (
@@ -42,4 +42,25 @@ func (k Keys) Redact(key string, secret []byte) string {
 		return "hashed:" + hex.EncodeToString(mac.Sum(nil)[:8])
 	}
 	return strings.ToValidUTF8(key, "\uFFFD")
+}
+
+// isFrequent reports whether requests cause records of this kind, and not operators.
+func isFrequent(r *Record) bool { return r.Reason != "" || r.Outcome == "ban" }
+
+// textFields are the fields that are texts, in the order of a stream's entry.
+var textFields = []struct {
+	name string
+	of   func(r *Record) *string
+}{
+	{"node", func(r *Record) *string { return &r.Node }},
+	{"outcome", func(r *Record) *string { return &r.Outcome }},
+	{"reason", func(r *Record) *string { return &r.Reason }},
+	{"rule", func(r *Record) *string { return &r.Rule }},
+	{"key", func(r *Record) *string { return &r.Key }},
+	{"request_id", func(r *Record) *string { return &r.RequestID }},
+	{"method", func(r *Record) *string { return &r.Method }},
+	{"path", func(r *Record) *string { return &r.Path }},
+	{"client", func(r *Record) *string { return &r.Client }},
+	{"actor", func(r *Record) *string { return &r.Actor }},
+	{"text", func(r *Record) *string { return &r.Text }},
 }

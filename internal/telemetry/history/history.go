@@ -280,8 +280,8 @@ func (h *History) share(ctx context.Context) {
 	h.failing = failed != nil
 }
 
-// shareDocuments writes what Redis does not have. What could not be written is tried again the next time; if Redis has
-// lost what was written last, so is everything.
+// shareDocuments writes what Redis does not have. Documents that could not be written are tried again the next time; if
+// Redis has lost the one that was written last, all are.
 func (h *History) shareDocuments(ctx context.Context) error {
 	h.mu.Lock()
 	texts := make(map[slot][]byte, len(h.unshared))

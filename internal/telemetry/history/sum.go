@@ -10,7 +10,8 @@ import (
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
-// A sum adds up documents: of the intervals of a minute, or of a report over minutes and nodes. It is for one goroutine.
+// A sum adds up documents: of the intervals of a minute, or of a report over minutes and nodes. It is not safe for
+// concurrent use.
 type sum struct {
 	from  time.Time
 	step  time.Duration

@@ -24,11 +24,9 @@ func (f *ruleFlags) addAudit(flags *pflag.FlagSet) {
 		"`NAME` of this process in the console and in audit records\n(default: the host's name and a port)")
 	flags.StringSliceVar(&a.To, "audit", nil,
 		"where to record refusals, bans, operators' changes and store outages,\ncomma-separated: redis, the URL of a "+
-			"Redis, log, or a `FILE` (default: nowhere)")
+			"Redis, or a `FILE` (default: nowhere)")
 	flags.StringVar((*string)(&a.Keys), "audit-keys", string(audit.Shown),
 		"keys in audit records: shown, hashed with the secret of --hash-key-file,\nor hidden; one `WORD`")
-	flags.IntVar(&a.Rate, "audit-rate", a.Rate,
-		"maximum `NUMBER` of refusals a second that --audit log writes; the\nrest is counted")
 	flags.IntVar(&a.Keep, "audit-keep", a.Keep, "approximate `NUMBER` of refusals that --audit redis keeps;\n"+
 		"as many bans, and as many other records")
 	flags.IntVar(&a.Size, "audit-file-size", a.Size,

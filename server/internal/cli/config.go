@@ -125,7 +125,6 @@ var fieldFlags = map[string]string{
 	"HashKey":        "hash-key-file",
 	"Audit":          "audit",
 	"AuditKeys":      "audit-keys",
-	"AuditRate":      "audit-rate",
 	"AuditKeep":      "audit-keep",
 	"AuditSize":      "audit-file-size",
 	"Alerts":         "alerts",
@@ -144,7 +143,7 @@ func (f *ruleFlags) config(s *System, flags *pflag.FlagSet, warn func(string)) (
 	if err == nil && len(f.geo) > 0 {
 		c.Geo, err = f.openGeo()
 	}
-	c.Stdin, c.Version, c.Audit.Out = s.In, number(), s.Err
+	c.Stdin, c.Version = s.In, number()
 	c.Given, c.Names = make(map[string]bool), make(map[string]string)
 	for field, flag := range fieldFlags {
 		c.Given[field], c.Names[field] = flags.Changed(flag), "--"+flag

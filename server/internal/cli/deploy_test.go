@@ -94,7 +94,7 @@ func TestDashboardShowsARunningServer(t *testing.T) {
   - {name: ip, key: [client.ip], limit: 5/1s, ban: {after: 100 refusals within 1m, for: 1s}}
   - {name: trial, mode: shadow, key: [client.ip], limit: 1/1s}
 `)
-	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--upstream", "demo", "--gateway", "127.0.0.1:0", "--audit", "redis,log")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--upstream", "demo", "--gateway", "127.0.0.1:0", "--audit", "redis")
 	stop, load := make(chan struct{}), sync.WaitGroup{}
 	defer load.Wait()
 	defer close(stop)
