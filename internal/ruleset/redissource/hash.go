@@ -72,6 +72,9 @@ func (h *Hash) same(other *Hash) bool {
 // off reports whether the fields disable the rule, whatever mistakes the others have: disabling a
 // harmful rule must not wait for corrections.
 func (h *Hash) off() bool {
+	if h.Enabled {
+		return false
+	}
 	v, newer := h.fields["version"]
 	return (strings.EqualFold(h.fields["enabled"], "false") || h.fields["enabled"] == "0") && (!newer || v == version)
 }

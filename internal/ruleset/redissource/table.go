@@ -251,7 +251,7 @@ type collection struct {
 	file    *rules.File
 	wrong   ruleset.Error
 	leftOut int                     // rules that are not in force as they were read last
-	names   map[string]string       // maps names to keys
+	names   map[string]string       // maps names to keys; nil: each rule is named after its key
 	targets map[duplicateKey]string // maps targets to their first keys
 }
 
@@ -261,12 +261,20 @@ type duplicateKey struct {
 	mode         rules.Mode
 }
 
+// isRenamed reports whether a rule has another name than its key.
+func (t *table) isRenamed(e *entry) bool {
+	h := e.current()
+	return h != nil && h.Rule.Name != strings.TrimPrefix(h.key, t.prefix)
+}
+
 // collect returns the current version of each enabled rule. The names of the others are off in earlier sources too.
 func (t *table) collect() ruleset.Update {
 	all := t.sorted()
 	g := collection{file: &rules.File{Name: "redis " + ruleset.Quoted(t.prefix) + "*"},
-		wrong: ruleset.Error{Omitted: t.more}, names: make(map[string]string, len(all)),
-		targets: make(map[duplicateKey]string, len(all))}
+		wrong: ruleset.Error{Omitted: t.more}, targets: make(map[duplicateKey]string, len(all))}
+	if slices.ContainsFunc(all, t.isRenamed) {
+		g.names = make(map[string]string, len(all))
+	}
 	g.file.Rules = make([]rules.Spec, 0, len(all))
 	g.wrong.Add(t.messageProblems...)
 	sum, buffer := sha256.New(), []byte(nil)
@@ -321,7 +329,9 @@ func (g *collection) take(h *Hash) bool {
 		g.wrong.Add(ruleset.Problem{Where: ruleset.Quoted(h.key), Message: message, State: ruleset.AbsentState})
 		return false
 	}
-	g.names[h.Rule.Name] = h.key
+	if g.names != nil {
+		g.names[h.Rule.Name] = h.key
+	}
 	g.file.Rules = append(g.file.Rules, *h.Rule)
 	h.Rule = &g.file.Rules[len(g.file.Rules)-1] // releases the second copy
 	g.checkDuplicate(h)
