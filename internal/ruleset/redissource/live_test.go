@@ -312,27 +312,6 @@ func TestTheBestMatchWins(t *testing.T) {
 	}
 }
 
-// TestRedisDies: kill -9 loses the connection and, as this server keeps nothing on disk,
-// the hashes. The rules hold through both.
-func TestRedisDies(t *testing.T) {
-	server := redistest.Start(t)
-	typed(t, server, addLogin)
-	n := start(t, server.URL(), never)
-	n.await("login sliding_log 5/1m")
-	server.Kill()
-	n.stays("login sliding_log 5/1m", func() bool { return n.told(ruleset.Down, "the last rules stay in force") })
-	server.Restart()
-	n.stays("login sliding_log 5/1m", func() bool {
-		return n.told(ruleset.Refused, "no key rate_limit_config:* is left: it has no rules any more")
-	})
-	typed(t, server, strings.Replace(addLogin, "limitCount 5", "limitCount 6", 1))
-	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.await("login sliding_log 6/1m")
-	if !n.told(ruleset.Recovered, "") {
-		t.Error("nobody was told that it is well again")
-	}
-}
-
 // TestRedisFreezes: its connections stay open, and nothing comes.
 func TestRedisFreezes(t *testing.T) {
 	t.Parallel()
@@ -377,18 +356,6 @@ func TestAReconnectionReadsAllHashes(t *testing.T) {
 	typed(t, server, "HSET rate_limit_config:login limitCount 7")
 	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
 	n.await("login sliding_log 7/1m")
-}
-
-func TestRedisStartsAfterTheServer(t *testing.T) {
-	server := redistest.Start(t)
-	server.Kill()
-	n := start(t, server.URL(), never)
-	n.awaitEvent(ruleset.Down, "connection refused")
-	server.Restart()
-	redistest.Await(t, "a subscription", func() bool { return subscribers(server) == 1 })
-	typed(t, server, addLogin)
-	typed(t, server, "PUBLISH rate_limit_config RELOAD_ALL")
-	n.await("login sliding_log 5/1m")
 }
 
 func TestAnEmptyRedisIsNotAccepted(t *testing.T) {
@@ -693,41 +660,6 @@ func TestOtherNames(t *testing.T) {
 	typed(t, server, strings.Replace(addLogin, "rate_limit_config:login", "my*:other", 1))
 	typed(t, server, "PUBLISH mine RELOAD_ALL")
 	n.await("login sliding_log 5/1m")
-}
-
-// TestPropagationToThreeNodes logs how long a change takes until it is in force everywhere.
-func TestPropagationToThreeNodes(t *testing.T) {
-	server := redistest.Start(t)
-	typed(t, server, addLogin)
-	nodes := []*node{start(t, server.URL(), never), start(t, server.URL(), never), start(t, server.URL(), never)}
-	for _, n := range nodes {
-		n.await("login sliding_log 5/1m")
-	}
-	var all, json []time.Duration
-	for i := range 20 {
-		server.Do("HSET", "rate_limit_config:login", "limitCount", strconv.Itoa(100+i))
-		all = append(all, propagation(server, nodes, "RELOAD_ALL", fmt.Sprintf("login sliding_log %d/1m", 100+i)))
-		json = append(json, propagation(server, nodes, fmt.Sprintf(`{"id":"login","limitType":"IP","limitTarget":"*","limitCount":%d,"timeWindow":60,"strategy":"SLIDING_WINDOW","enabled":true}`, 200+i),
-			fmt.Sprintf("login sliding_log %d/1m", 200+i)))
-	}
-	for name, list := range map[string][]time.Duration{"RELOAD_ALL": all, "JSON": json} {
-		slices.Sort(list)
-		t.Logf("%s: median %v, longest %v, until all of 3 nodes decide by it", name, list[len(list)/2], list[len(list)-1])
-	}
-}
-
-func propagation(server *redistest.Server, nodes []*node, message, want string) time.Duration {
-	began := time.Now()
-	server.Do("PUBLISH", "rate_limit_config", message)
-	for _, n := range nodes {
-		for n.by(login("192.0.2.1")) != want {
-			if time.Since(began) > time.Minute {
-				n.t.Fatalf("waited a minute in vain for decisions by %s", want)
-			}
-			time.Sleep(200 * time.Microsecond)
-		}
-	}
-	return time.Since(began)
 }
 
 var fence = regexp.MustCompile("(?s)```(redis|text)\n(.*?)```")
