@@ -3,7 +3,7 @@
 //
 // # The rule
 //
-// The client's address is that of the peer, the other end of the connection. Only if the
+// The client's address is the peer's, the other end of the connection. Only if the
 // peer is a proxy that you trust is a header read, from the right:
 //
 //	X-Forwarded-For: 6.6.6.6, 198.51.100.7, 10.0.0.2        peer 10.0.0.1
@@ -17,7 +17,7 @@
 // An element that is not an address ends the walk: "unknown", "unix:", an obfuscated
 // "_name", an empty element, one of over 512 bytes, the 33rd element. The result is then
 // the last trusted proxy that was passed. All clients that confuse a proxy therefore share
-// one address; none of them gains a new one.
+// one address; no client gains a new one.
 //
 // The tempting wrong ways: to take the leftmost address (the client wrote it); to read
 // only the first line of the header (the client's line; a proxy may add its own below);
@@ -27,8 +27,8 @@
 //
 // # Headers of one address
 //
-// X-Real-IP and CF-Connecting-IP have one address, with which the proxy overwrites the
-// header of its caller. From a trusted peer it is taken without a walk; if the header has
+// X-Real-IP and CF-Connecting-IP have one address: the proxy overwrites the header
+// of its caller with it. From a trusted peer it is taken without a walk; if the header has
 // two lines, or anything but one address, the client is the peer. Name one of them only if
 // every trusted proxy sets it: a proxy that passes it on lets its callers choose.
 //
@@ -97,7 +97,7 @@ func WithHeader(name string) Option {
 // WithTrustedUnix trusts peers on Unix sockets: use it if only your proxy can reach the socket.
 func WithTrustedUnix() Option { return func(e *Extractor) { e.unix = true } }
 
-// New makes an Extractor that trusts the proxies within the given prefixes. With none, the
+// New makes an Extractor that trusts the proxies within the given prefixes. Without prefixes, the
 // client is always the peer. Its errors are of type *[weir.InputError], joined if there are
 // several.
 //
@@ -167,7 +167,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return address
 }
 
-// disjoint sorts the prefixes and drops those that lie within another.
+// disjoint sorts the prefixes and drops prefixes that lie within another.
 func disjoint(prefixes []netip.Prefix) (kept []netip.Prefix) {
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
 		if order := a.Addr().Compare(b.Addr()); order != 0 {
@@ -183,10 +183,10 @@ func disjoint(prefixes []netip.Prefix) (kept []netip.Prefix) {
 	return kept
 }
 
-// Header is the name of the header whose lines From and FromUnix take.
+// Header is the name of the header; From and FromUnix take its lines.
 func (e *Extractor) Header() string { return e.header }
 
-// Trusts reports whether an address is that of a trusted proxy. Check it before you use another
+// Trusts reports whether an address belongs to a trusted proxy. Check it before you use another
 // header that only proxies may set, such as X-Forwarded-Proto.
 func (e *Extractor) Trusts(address netip.Addr) bool { return e.trusts(netaddr.Plain(address)) }
 
@@ -208,7 +208,7 @@ func (e *Extractor) trusts(address netip.Addr) bool {
 	return after > 0 && e.trusted[after-1].Contains(address)
 }
 
-// Of is the address of the request's client. ok is false if there is none: the peer is on a
+// Of is the address of the request's client. ok is false if there is no address: the peer is on a
 // Unix socket and is not trusted, or did not name its caller; or RemoteAddr is not an address.
 func (e *Extractor) Of(r *http.Request) (address netip.Addr, ok bool) {
 	address, _, _ = e.Read(r)
@@ -280,7 +280,7 @@ func only(peer netip.Addr, lines []string) netip.Addr {
 	return peer
 }
 
-// last reads the last element of a line: its address (invalid if there is none), the text
+// last reads the last element of a line: its address (invalid if it is no address), the text
 // left of it, and whether there are more elements.
 func (e *Extractor) last(line string) (hop netip.Addr, rest string, more bool) {
 	if e.header == forwarded {

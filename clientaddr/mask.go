@@ -46,7 +46,7 @@ func (m Mask) Prefix(address netip.Addr) netip.Prefix {
 
 // AppendKey appends the client's text for keys: the address if that alone is the client
 // ("192.0.2.7"), else the network ("2001:db8:1:2::/64"). Each client has exactly one text.
-// It appends nothing if the address is invalid.
+// It appends no text if the address is invalid.
 func (m Mask) AppendKey(key []byte, address netip.Addr) []byte {
 	prefix := m.Prefix(address)
 	switch {

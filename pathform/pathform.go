@@ -12,19 +12,19 @@
 //	/a%c3%a9  /aé                    /a%C3%A9        others are encoded, in upper case
 //	/a/.  /a//                       /a/             or /a with DropTrailingSlash
 //	/LOGIN                           /LOGIN          or /login with IgnoreCase
-//	/a;b=c                           /a;b=c, of which rules see /a; or refused with RefuseParameters
+//	/a;b=c                           /a;b=c, rules see /a; or refused with RefuseParameters
 //	/a%2fb  /a\b  /a%5cb  /a%00      refused: servers differ in how they read them
 //	/a%zz  /a%2  /..;/a              refused always
 //
 // # The rules
 //
-// The rules are those of RFC 3986, 6.2.2: escapes are upper-cased, unreserved characters
+// The rules are RFC 3986's, 6.2.2: escapes are upper-cased, unreserved characters
 // (letters, digits, - . _ ~) are decoded, dot segments are removed. Further, empty
 // segments are removed, as by most servers, and before dot segments are: /a//../b is /b.
 // Dot segments cannot leave the root: /../a is /a.
 //
 // Delimiters are not changed: /a:b and /a%3Ab are two paths by RFC 3986, and turning one
-// into the other can change the meaning (/..%3B/ into /..;/). Nothing is decoded twice:
+// into the other can change the meaning (/..%3B/ into /..;/). No escape is decoded twice:
 // /%256c stays. A server that decodes more than RFC 3986 demands sees paths that no gateway
 // matched.
 package pathform
@@ -92,7 +92,7 @@ func (f Form) Path(raw string) (string, error) {
 }
 
 // Apply sets the URL's path to its form and returns it: match it, and forward the URL. On an
-// error nothing is changed.
+// error the URL is not changed.
 func (f Form) Apply(u *url.URL) (string, error) {
 	if u.Opaque != "" { // it would be forwarded instead of the path
 		return "", refused(u.Opaque, "a URL with a path, not an opaque one")

@@ -26,7 +26,7 @@ var words = []word{
 // Strict is the word of the zero Form.
 const Strict = "strict"
 
-// Words are those that Parse reads.
+// Words are the words that Parse reads.
 func Words() []string {
 	var list []string
 	for _, w := range words {

@@ -52,7 +52,7 @@ func (f Form) refuses(c byte, escaped bool) (allowed string) {
 	return ""
 }
 
-// A writer writes a path that usually equals its source: it copies nothing until the first
+// A writer writes a path that usually equals its source: it does not copy before the first
 // difference. The text so far begins and, between segments, ends with a slash.
 type writer struct {
 	source  string
@@ -160,7 +160,7 @@ func isUnreserved(c byte) bool {
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
-// unhex is the value of a digit for which isHex holds.
+// unhex is the value of a hexadecimal digit.
 func unhex(c byte) byte {
 	if c <= '9' {
 		return c - '0'

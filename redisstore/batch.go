@@ -21,8 +21,8 @@ const (
 	rationalShape = uint64(rationalLetter)
 )
 
-// packedKind is the kind whose batch step, which reads all keys by one command, decides requests
-// of a shape; nil for other shapes.
+// packedKind is the kind with a batch step for requests of a shape; nil for other shapes. A batch step reads all
+// keys with one command.
 func packedKind(shape uint64) *kind {
 	switch shape {
 	case plainShape:
@@ -33,7 +33,7 @@ func packedKind(shape uint64) *kind {
 	return nil
 }
 
-// unpacked is the shape of which requests are that the batch step of packedKind may not decide.
+// unpacked is the shape of requests that the batch step of packedKind cannot decide.
 func unpacked(shape uint64) uint64 {
 	switch shape {
 	case plainShape:
@@ -56,17 +56,17 @@ type batch struct {
 // entry is a request that passed its checks.
 type entry struct {
 	*weir.Request
-	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0 stands by itself.
+	// shape is the letters of its claims' kinds. Requests of one shape share scripts; 0 shares with no other request.
 	shape uint64
 	slot  uint16 // 0 but in a Cluster
 	keys  int    // where its keys are among the batch's
 }
 
 // DecideBatch implements weir.Batcher. Requests whose limits are of the same algorithms are decided together, 64 keys
-// in one script call; calls are made at the same time. In a Cluster only those of one slot share a call. Where
+// in one script call; calls are made at the same time. In a Cluster only requests of one slot share a call. Where
 // requests share a key, calls wait for each other as far as the order of those requests needs it.
 //
-// An error of a call is the error of each of its requests; an error of a key is that of its request alone.
+// An error of a call is the error of each of its requests; an error of a key fails its request alone.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	if len(requests) == 1 {
 		s.decideOne(ctx, &requests[0])
@@ -86,8 +86,8 @@ func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	}
 }
 
-// decideWave decides entries of which none shares a key with one of another shape. Those of one
-// shape that share a key are in order: within a call, and if ordered from call to call.
+// decideWave decides entries. Entries of different shapes share no key. Entries of one shape that share a key are in
+// order: within a call, and if ordered from call to call.
 func (s *Store) decideWave(ctx context.Context, b *batch, entries []entry, ordered bool) {
 	slices.SortStableFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.shape, b.shape), cmp.Compare(a.once(), b.once()))
@@ -131,7 +131,7 @@ func (b *batch) empty() {
 	b.arguments.empty()
 }
 
-// enter checks the requests and finds those that may be decided together.
+// enter checks the requests and finds requests that may be decided together.
 func (s *Store) enter(b *batch, requests []weir.Request) {
 	for i := range requests {
 		if r := &requests[i]; s.checkRequest(r) {
@@ -187,7 +187,7 @@ func (b *batch) note(i int) {
 	}
 }
 
-// place finds the slot of a request's keys. Of several, it stands by itself.
+// place finds the slot of a request's keys. A request with keys in several slots is decided alone.
 func (e *entry) place(keys []string) {
 	e.slot = redisslot.Of(keys[0])
 	for _, key := range keys[1:] {
@@ -246,7 +246,7 @@ func (s *Store) decideChunk(ctx context.Context, chunk []entry, keys []string, o
 	s.decideAlike(ctx, chunk, keys, ordered)
 }
 
-// decideOne decides a request by itself.
+// decideOne decides one request.
 func (s *Store) decideOne(ctx context.Context, r *weir.Request) {
 	if s.checkRequest(r) {
 		c := callOf(r)
@@ -254,7 +254,7 @@ func (s *Store) decideOne(ctx context.Context, r *weir.Request) {
 	}
 }
 
-// decideEach decides requests by themselves, at the same time unless ordered.
+// decideEach decides requests separately, at the same time unless ordered.
 func (s *Store) decideEach(ctx context.Context, entries []entry, ordered bool) {
 	if len(entries) == 0 {
 		return

@@ -27,7 +27,7 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 		s.decideEach(ctx, chunk, ordered)
 	case answered && packedKind(chunk[0].shape) != nil:
 		// Redis is full or a replica, or MGET is forbidden: the script ended before its first write, because all of
-		// its writes are refused alike. The other script answers the requests that write nothing.
+		// its writes are refused alike. The other script answers the requests that do not write.
 		for i := range chunk {
 			chunk[i].shape = unpacked(chunk[i].shape)
 		}
@@ -113,7 +113,7 @@ func (a *arguments) addClaims(e *entry) {
 	}
 }
 
-// askBatch makes the call. again are the requests that must be decided by themselves.
+// askBatch makes the call. again are the requests that must be decided separately.
 func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi int) (again []entry, err error) {
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
@@ -129,10 +129,10 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 	return a.readBatch(chunk, s.config.clock != nil)
 }
 
-// otherState is what the batch step of a packedKind says of a state that it does not read.
+// otherState is the code of a batch step for a state that it does not read.
 const otherState = 1 << 53
 
-// unpack reads the numbers of a packed reply, the first of which is the time.
+// unpack reads the numbers of a packed reply; the first is the time.
 func (a *arguments) unpack(want int, driven bool) error {
 	packed := ""
 	if len(a.reply) > 0 {

@@ -14,9 +14,9 @@ const clockStep = time.Second
 // clocks compares Redis' clock with this process's monotonic one, by every reply. In a Cluster each master has a clock:
 // the offset is noted by slot.
 //
-// After a step back, buckets, leases and bans that were written before it end later than any rule says, and no state
-// tells so by itself. Until Redis' clock has reached the instant that it had shown, scripts shorten what they find: see
-// step cap of the twins.
+// After a step back, buckets, leases and bans that were written before it end later than any rule says, and a state
+// does not show it. Until Redis' clock has reached its former instant, scripts shorten such states: see step cap of the
+// twins.
 type clocks struct {
 	warn    func(string)
 	start   time.Time
@@ -36,7 +36,7 @@ func newClocks(cluster bool, warn func(string)) *clocks {
 
 func (c *clocks) now() int64 { return time.Since(c.start).Microseconds() }
 
-// behind reports whether Redis' clock was ahead of what it shows.
+// behind reports whether Redis' clock was ahead of its present time.
 func (c *clocks) behind() bool {
 	until := c.until.Load()
 	return until != 0 && c.now() < until
@@ -66,7 +66,7 @@ func (c *clocks) see(at, sent int64, key string) {
 	offset.Store(known)
 }
 
-// stepped notes a step, unless it is as small as those by which clocks are kept right. A warning a minute is enough: in
+// stepped notes a step, unless it is as small as a correction by NTP. A warning a minute is enough: in
 // a Cluster each slot notices.
 func (c *clocks) stepped(by, now int64) {
 	step := time.Duration(by) * time.Microsecond
@@ -86,7 +86,7 @@ func (c *clocks) stepped(by, now int64) {
 		"so (NTP, no suspended machines). What it charged while it was ahead is shortened where it is found", step))
 }
 
-// Behind reports whether Redis' clock was ahead of what it shows now, as seen by the store: state may be found that
+// Behind reports whether Redis' clock was ahead of its present time, as seen by the store: state may be found that
 // ends later than any rule says.
 func (s *Store) Behind() bool { return s.clocks.behind() }
 

@@ -32,14 +32,14 @@ func (k *kind) before(c *weir.Claim, reply []redisconn.Value, last weir.Decision
 	return algorithm.Before(last, n)
 }
 
-// arguments are those of a script, and room for its reply. They are reused, because allocating
+// arguments are the arguments of a script, with space for its reply. They are reused, because allocating
 // them took a quarter of the caller's time of a decision. Keys and arguments are cut from one
 // string, which is not reused: it may be sent after the caller has given up.
 type arguments struct {
 	kinds []*kind
 	words []string // keys, then the script's arguments
 	reply []redisconn.Value
-	// numbers are those of a packed reply.
+	// numbers are the numbers of a packed reply.
 	numbers []redisconn.Value
 	times   int64
 	units   bool         // the ladder of a refund has rungs of units: some of them may stay charged
@@ -194,8 +194,8 @@ func ladder(l *weir.Limit, cost, most int64) string {
 const cancelBytes = 4 * 8
 
 // cancelArgs are, for each claim: back_, the units that are given back; due_, when their grant
-// was to act; and what a bucket lacks that owes nothing and has nothing left, as time in whole
-// microseconds and a part, or where it steps as units: room_ and roompart_.
+// was to act; and the capacity of
+// a bucket, as time in whole microseconds and a part, or in a stepped bucket as units: room_ and roompart_.
 func cancelArgs(c *call) string {
 	packed := make([]byte, 0, len(c.claims)*cancelBytes)
 	for i := range c.claims {

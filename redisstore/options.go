@@ -33,7 +33,7 @@ func WithTimeout(timeout time.Duration) Option { return func(c *config) { c.time
 // Stores that share keys must share the clock.
 func WithClock(clock func() weir.Instant) Option { return func(c *config) { c.clock = clock } }
 
-// WithTLS is the TLS configuration for a rediss:// URL, whose parameters are added to it.
+// WithTLS is the TLS configuration for a rediss:// URL, to which the URL's parameters are added.
 func WithTLS(tls *tls.Config) Option { return func(c *config) { c.tls = tls } }
 
 // WithWarn receives Open's warnings about the server's configuration; the default is slog.Warn, and nil drops them.
@@ -68,7 +68,7 @@ func (c *config) connection() redisconn.Config {
 // credentials of Sentinels are sentinel_user and sentinel_password. User and password are percent-encoded.
 //
 // Open asks the server for its version, which must be 6.2 or later (or any Valkey), and
-// warns of settings under which limits are forgotten. It gives up when ctx ends.
+// warns of settings that make Redis forget limits. It gives up when ctx ends.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	config, err := newConfig(opts)
 	if err != nil {

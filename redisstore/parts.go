@@ -66,7 +66,7 @@ func (s *Store) runParts(ctx context.Context, parts []*part) {
 	wait.Wait()
 }
 
-// runSlots makes a call whose claims do not depend on each other.
+// runSlots makes a call for claims that do not depend on each other.
 func (s *Store) runSlots(ctx context.Context, c *call) error {
 	if s.oneSlot(c.claims) {
 		s.run(ctx, c)
@@ -189,7 +189,7 @@ func (c *call) peekable() bool {
 }
 
 // refusing counts how the last decisions over several slots ended. Where most are refused, it
-// is cheaper to peek before anything is charged: a refusal is one round trip and writes nothing,
+// is cheaper to peek before anything is charged: a refusal is one round trip without a write,
 // instead of two round trips, a charge and a refund. A grant then costs one round trip more.
 type refusing struct{ balance atomic.Int32 }
 

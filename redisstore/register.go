@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
-// maxRegister is how many entries a register keeps. Beyond it those that end first are dropped.
+// maxRegister is how many entries a register keeps. Beyond it the entries that end first are dropped.
 const maxRegister = 1000
 
 //go:embed register.lua

@@ -28,9 +28,9 @@ const (
 	lastReleases = time.Second // that Close waits for at most
 )
 
-// releases repeats in the background what a failed call left: the lease of an acquire whose outcome is unknown, and a
-// lease that was not released. To release a lease by its id is idempotent. Without it, its units would be held by
-// nobody until the time-to-live is over.
+// releases finishes failed calls in the background: it releases the lease of an acquire with an unknown outcome, and a lease
+// that was not released. To release a lease by its id is idempotent. Otherwise its units would stay
+// held until the time-to-live is over.
 //
 // A release may overtake its acquire, if they are on different connections. So the answer that such a lease is gone
 // counts only if Redis repeats it a while later.
@@ -51,7 +51,7 @@ type releases struct {
 	pending, done, lost atomic.Int64
 }
 
-// A release is one lease that may still be held, though nobody uses it.
+// A release is one lease that may still be held without a user.
 type release struct {
 	claim  weir.Claim
 	until  time.Time // then it has expired by itself
@@ -98,7 +98,7 @@ func (c *call) takes() bool {
 	return c.op == opTake || c.op == opCharge || (c.op == opTimes || c.op == opBatch) && c.times > 0
 }
 
-// gives reports whether the call releases leases, and depends on none. Its caller repeats one that does.
+// gives reports whether the call releases leases, and takes no lease. Its caller repeats one that does.
 func (c *call) gives() bool {
 	depends := func(claim weir.Claim) bool { return claim.Renew }
 	return (c.op == opRefund || c.op == opCancel) && !slices.ContainsFunc(c.claims, depends)
@@ -129,7 +129,7 @@ func (r *releases) add(claim weir.Claim, unsure bool) {
 	signal(r.wake)
 }
 
-// run sends releases until there are none. While Redis does not answer it sends one at a time, at growing intervals.
+// run sends releases until the list is empty. While Redis does not answer it sends one at a time, at growing intervals.
 func (r *releases) run(ended chan struct{}) {
 	defer close(ended)
 	most, pause := releasesAtOnce, firstPause
@@ -223,7 +223,7 @@ func (r *releases) sent(one release, err error) {
 	r.bytes -= len(one.claim.Key)
 }
 
-// close sends what is left for the last time.
+// close sends the remaining releases a last time.
 func (r *releases) close(timeout time.Duration) {
 	r.mu.Lock()
 	r.closed = true

@@ -23,7 +23,7 @@ func width(kinds []*kind) (n int) {
 	return n
 }
 
-// isCode reports whether a reply is the code of a script that did nothing, and its time.
+// isCode reports whether a reply is the code of a script that changed no state, and its time.
 func isCode(reply []redisconn.Value) bool {
 	return len(reply) == 2 && !reply[0].IsText && (reply[0].Int == otherPeriod || reply[0].Int == otherForm)
 }

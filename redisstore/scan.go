@@ -18,12 +18,12 @@ type scanner interface {
 const (
 	// scanned is the number of keys that Redis looks at in one call, which takes it some 0.1 ms.
 	scanned = 500
-	// scanTimeout is longer than that of decisions: nobody waits for a scan.
+	// scanTimeout is longer than the timeout of decisions: no request waits for a scan.
 	scanTimeout = time.Second
 )
 
-// Scan looks at some of the keys in Redis, and returns claims of those that limits of the names have, of any
-// algorithm, for Reset. It begins at the cursor of the call before, "" at first; next is "" after the last key. A key
+// Scan looks at some of the keys in Redis, and returns claims, for Reset, of the keys of limits with the names, of any
+// algorithm. It begins at the cursor of the call before, "" at first; next is "" after the last key. A key
 // that is there all the time is found, perhaps more than once; one that is charged meanwhile may be.
 func (s *Store) Scan(ctx context.Context, cursor string, names ...string) (
 	claims []weir.Claim, next string, err error) {
@@ -59,7 +59,7 @@ func common(names []string) string {
 	return prefix
 }
 
-// claimOf is the claim whose state lies under a key: the reverse of key.
+// claimOf is the claim of the state under a key: the reverse of key.
 func (s *Store) claimOf(key string) (claim weir.Claim, ok bool) {
 	rest, ours := strings.CutPrefix(key, s.config.prefix)
 	at := strings.IndexByte(rest, ':') // names have none
@@ -74,7 +74,7 @@ func (s *Store) claimOf(key string) (claim weir.Claim, ok bool) {
 }
 
 // anyLimit is a limit with the name and the algorithm of a letter: its numbers are not a part of keys. It is nil if
-// there is none.
+// no algorithm has the letter.
 func anyLimit(name, letter string) *weir.Limit {
 	algorithm := slices.Index(algorithmLetters[:], letter)
 	if algorithm < 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // A twin is how one kind of claim is decided in Lua. It is text, not functions: a script is the steps of each claim
-// of a decision, one after the other, so that the usual one-limit decision runs its own few lines and nothing else.
+// of a decision, one after the other, so that the usual one-limit decision runs its own few lines only.
 // Calling functions and building tables for them measured half as much again.
 //
 // In a twin a name that ends with _ belongs to the claim: key_ is its key, the names in args are its arguments
@@ -140,7 +140,7 @@ func (s *scripts) get(o op, kinds []*kind, behind bool) *redisconn.Script {
 	return script
 }
 
-// text is a script; behind says that Redis' clock was ahead of what it shows.
+// text is a script; behind says that Redis' clock was ahead of its present time.
 func (s *scripts) text(o op, kinds []*kind, behind bool) string {
 	if o == opBatch {
 		return s.assembleBatch(kinds, behind)
@@ -162,13 +162,13 @@ func (s *scripts) shared(kinds []*kind) string {
 	return text.String()
 }
 
-// assembleBatch decides requests one after the other, each by itself: an error of the state of one does not affect
-// the others. So each is a call of a function by pcall, but for the usual kinds, whose twins have a step for batches.
+// assembleBatch decides requests separately, one after the other: an error of the state of one does not affect the
+// others. So each is a call of a function by pcall, but for the usual kinds: their twins have a step for batches.
 //
 // ARGV is how many of the requests, the first ones, do not ask once; how many arguments each has, or 0 if all have
-// the same; for scripts without such a step 1 if no key stands twice; times of those that do not ask once; the
+// the same; for scripts without such a step 1 if no key stands twice; times of the requests that do not ask once; the
 // arguments. The reply is packed: now, and for each request the number granted and the numbers of its states, or the
-// code of why nothing was done. Texts of errors follow, one for each request that failed.
+// code of a request that changed no state. Texts of errors follow, one for each request that failed.
 func (s *scripts) assembleBatch(kinds []*kind, behind bool) string {
 	head := "local call = redis.call\n" + s.clock("#ARGV") +
 		"local multi, stride = tonumber(ARGV[1]), tonumber(ARGV[2])\n"
@@ -247,7 +247,7 @@ func (t *twin) count() int {
 	return t.names
 }
 
-// claimSteps are the steps of a claim: those before any write, and those that follow.
+// claimSteps are the steps of a claim: the steps before any write, and the later ones.
 type claimSteps struct {
 	before, back, change, after string
 	reply                       []string
@@ -276,7 +276,7 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	return asked + all.before + back + all.writes() + all.after + heads[o].ending(all.reply)
 }
 
-// nest joins the steps of claims, each in a function of its own: it reads, calls that of the next claim, and writes
+// nest joins the steps of claims, each in a function: it reads, calls the function of the next claim, and writes
 // after all have read.
 func nest(o op, claims []claimSteps) string {
 	h, size := heads[o], 0
@@ -303,7 +303,7 @@ func nest(o op, claims []claimSteps) string {
 	return "local reply = {" + strings.Repeat("0, ", len(first)+size) + "}\n" + text + "return reply"
 }
 
-// asked is what stands before the claims if the step back depends on it, and that step.
+// asked is the text before the claims if the step back depends on it, and that step.
 func (c *claimSteps) asked(o op) (head, back string) {
 	if c.back == "" || o == opTake {
 		return "", c.back
@@ -346,7 +346,7 @@ func (c *claimText) steps(o op, t *twin) (all claimSteps) {
 	return all
 }
 
-// head is what an operation adds to the steps of claims.
+// head is the text that an operation adds to the steps of claims.
 type head struct {
 	text   string
 	change []string
@@ -373,7 +373,7 @@ var (
 	refunds = []string{"back", "keep", "refund"}
 )
 
-// ending returns the reply, or in a batch adds it to that of all.
+// ending returns the reply, or in a batch adds it to the reply of all.
 func (h head) ending(reply []string) string {
 	all := append(strings.Split(h.reply, ", "), reply...)
 	if h.text == "" {

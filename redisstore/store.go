@@ -10,7 +10,7 @@
 //
 //	weir:login:l:{ip:203.0.113.7}
 //
-// A claim's key that has a hash tag of its own, such as {tenant-7}:search, keeps it:
+// A claim's key that already has a hash tag, such as {tenant-7}:search, keeps it:
 //
 //	weir:search:b/{tenant-7}:search
 package redisstore
@@ -162,14 +162,14 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Releases counts the leases that the store releases by itself, after a call whose outcome is unknown took them, or one
-// that released them failed: those that it still tries to release, those that are released or gone, and those that it
-// gave up, which end by their time-to-live.
+// Releases counts the leases that the store releases in the background, after a call with an unknown outcome took them, or a
+// release failed: the leases that it still tries to release, the released or gone ones, and the leases that it gave up,
+// which end by their time-to-live.
 func (s *Store) Releases() (pending, done, lost int64) {
 	return s.releases.pending.Load(), s.releases.done.Load(), s.releases.lost.Load()
 }
 
-// release releases the lease of a claim, and leaves nothing behind where that fails.
+// release releases the lease of a claim, in the background where that fails.
 func (s *Store) release(ctx context.Context, claim weir.Claim) error {
 	c := call{op: opRefund, claims: []weir.Claim{claim}, times: 1}
 	s.repeat(ctx, &c)
@@ -186,7 +186,7 @@ func (s *Store) check(claims []weir.Claim, times int64, decisions []weir.Decisio
 	return weir.Check(claims, times, decisions)
 }
 
-// These are the replies for granted of a script that did nothing.
+// These are the replies for granted of a script that changed no state.
 const (
 	otherPeriod = -1 // Redis' clock is beyond the calendar's bounds, which this process' clock chose
 	otherForm   = -2 // a state is not as kind plain writes it
@@ -297,7 +297,7 @@ func (a *arguments) hideTime(place int, driven bool) {
 	}
 }
 
-// time is the time of a reply, or that which a driven store sent.
+// time is the time of a reply, or the time that a driven store sent.
 func (a *arguments) time(place int, driven bool) int64 {
 	if driven {
 		return a.sent
@@ -341,7 +341,7 @@ func (c *call) readStates(kinds []*kind, reply []redisconn.Value) {
 	}
 }
 
-// describe fills in the decisions of claim i: that of the last of times and, if each is set, of those before it.
+// describe fills in the decisions of claim i: the last of times and, if each is set, the earlier ones.
 func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)
@@ -362,7 +362,7 @@ func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 // rows is how many decisions a claim has.
 func (c *call) rows() int { return len(c.decisions) / len(c.claims) }
 
-// gone is the error of a charge or refund of which a lease was not held.
+// gone is the error of a charge or refund of a lease that was not held.
 func (c *call) gone() error {
 	gone := false
 	switch c.op {
@@ -414,7 +414,7 @@ func saidByScript(text string) string {
 }
 
 // key is the key of a claim's state. The separator after the letter distinguishes a key that is
-// wrapped as hash tag from one with a hash tag of its own: no two claims share a key.
+// wrapped as hash tag from one that already has a hash tag: no two claims share a key.
 func (s *Store) key(c *weir.Claim) string { return string(s.appendKey(nil, c)) }
 
 func (s *Store) addKey(a *arguments, c *weir.Claim) {

@@ -50,7 +50,7 @@ func NewUpdates(url string, opts ...Option) (*Updates, error) {
 	return &Updates{url: url, config: config.connection(), channel: config.prefix + "news"}, nil
 }
 
-// connect returns the connection, and makes it if there is none.
+// connect returns the connection, and makes it first if necessary.
 func (u *Updates) connect(ctx context.Context) (rueidis.Client, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 // A Conn runs scripts in Redis. It is safe for concurrent use.
 //
-// A Conn never sends a call twice that may have been executed: it repeats only after answers that say that nothing
-// ran (NOSCRIPT, MOVED, ASK, an unknown slot). It bounds each call by the context, which always has a deadline.
+// A Conn never sends a call twice that may have been executed: it repeats only after answers that say that the call did
+// not run (NOSCRIPT, MOVED, ASK, an unknown slot). It bounds each call by the context, which always has a deadline.
 type Conn interface {
 	// Run executes a script on the node that holds keys (all in one slot) by EVALSHA, and after NOSCRIPT loads it on
 	// that node (SCRIPT LOAD) and repeats this call alone; if it was redirected to another, by EVAL. It appends the
@@ -26,7 +26,7 @@ type Conn interface {
 	// Delete removes keys, which may lie in different slots.
 	Delete(ctx context.Context, keys []string) error
 
-	// Cluster reports whether keys of different slots need calls of their own.
+	// Cluster reports whether keys of different slots need separate calls.
 	Cluster() bool
 
 	// Close releases the connections that the Conn opened itself.
@@ -52,7 +52,7 @@ type Value struct {
 	IsText bool
 }
 
-// A ServerError is an error reply of Redis: nothing of the call was executed, unless the text says otherwise. The
+// A ServerError is an error reply of Redis: the call was not executed, unless the text says otherwise. The
 // text is as Redis sent it, without a leading "ERR ", which rueidis removes.
 type ServerError struct{ Text string }
 
@@ -64,7 +64,7 @@ var (
 	ErrPerhapsExecuted = errors.New("it is unknown whether the call was executed")
 )
 
-// Malformed is the error of a reply that no script of weir gives, such as that of a proxy or of
+// Malformed is the error of a reply that no script of weir gives, such as a reply of a proxy or of
 // another kind of server.
 func Malformed(format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)

@@ -19,7 +19,7 @@ const (
 	// dialPause is how long the error of a failed attempt is reused: weir connects to a Redis
 	// that is down twenty times a second, not once a decision.
 	dialPause = 50 * time.Millisecond
-	// dialKeep is how long a connection whose calls gave up may still be used by others.
+	// dialKeep is how long a connection may still, after its calls gave up, be used by others.
 	dialKeep = 2 * time.Second
 )
 
@@ -195,7 +195,7 @@ type watched struct {
 	armed   atomic.Bool  // Read has a deadline
 }
 
-// SetDeadline is called by rueidis: with a time when it waits for one reply, with none when it begins to pipeline.
+// SetDeadline is called by rueidis: with a time when it waits for one reply, with the zero time when it begins to pipeline.
 func (w *watched) SetDeadline(t time.Time) error {
 	if t.After(w.greeted) && !w.greeted.IsZero() {
 		t = w.greeted

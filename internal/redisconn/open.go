@@ -20,7 +20,7 @@ import (
 // DefaultTimeout is the timeout of a Config without one.
 const DefaultTimeout = 50 * time.Millisecond
 
-// quietest is the least time for which a connection may be silent, however short the
+// quietest is the least time that a connection may be silent, however short the
 // timeout: queries for the topology use it too.
 const quietest = 100 * time.Millisecond
 
@@ -40,8 +40,8 @@ func Open(ctx context.Context, url string, config Config) (Conn, error) {
 	return c, nil
 }
 
-// OpenClient connects with the same URLs, TLS and checks of the server as Open, for what lies in
-// Redis beside limits, such as rules. The client sends nothing twice.
+// OpenClient connects with the same URLs, TLS and checks of the server as Open, for data in
+// Redis beside limits, such as rules. The client sends no call twice.
 //
 // The timeout of the Config does not bound its calls, their contexts do; it says for how long (at
 // least 100ms) the server may be silent while calls wait for it, before the connection is given up.
@@ -199,7 +199,7 @@ func (c *rueidisConn) connect(ctx context.Context) error {
 	}
 }
 
-// Inspect checks each node's version, mode and eviction policy. It fails if none answers or if one cannot be used.
+// Inspect checks each node's version, mode and eviction policy. It fails if no node answers or if one cannot be used.
 func (c *rueidisConn) Inspect(ctx context.Context, warn func(string)) error {
 	failure, library := rueidis.ErrNoAddr, c.live.Load()
 	if library == nil { // it is replaced
@@ -282,7 +282,7 @@ func field(info, name string) string {
 	return ""
 }
 
-// forgets reports whether an eviction policy may drop a key whose limit is exhausted.
+// forgets reports whether an eviction policy may drop the key of an exhausted limit.
 // volatile-ttl drops what expires first, and the debt is the time to live.
 func forgets(policy string) bool {
 	return policy != "" && policy != "noeviction" && policy != "volatile-ttl"

@@ -19,8 +19,8 @@ import (
 
 var errShut = errors.New("the server does not keep up: it has left many calls unanswered")
 
-// detours is how often a call whose node cannot be reached, or does not know who serves the slot, is sent to another
-// node of the Cluster, which is picked at random and may be the same one.
+// detours is how often a call is sent to another node because its node cannot be reached, or does not know who serves
+// the slot. It is sent to a node of the Cluster, which is picked at random and may be the same one.
 const detours = 3
 
 // rueidisConn is the Conn that Open makes. One connection for each node carries all calls, pipelined.
@@ -91,7 +91,7 @@ func (c *rueidisConn) call(
 }
 
 // isLost reports whether a call was not executed and another node may know where to: a node that hears that a master
-// has become a replica before it hears of the new master answers that nobody serves the slots.
+// has become a replica before it hears of the new master answers that no node serves the slots.
 func isLost(result rueidis.RedisResult) bool {
 	answer, ok := rueidis.IsRedisErr(result.Error())
 	return ok && answer.Error() == "CLUSTERDOWN Hash slot not served" || isUnreachable(result.NonRedisError())
@@ -193,7 +193,7 @@ func (c *rueidisConn) explain(ctx context.Context, err error) error {
 	return unavailable(ctx, ErrPerhapsExecuted, err)
 }
 
-// unavailable wraps a context's error only if it is that of this call: the attempt to connect
+// unavailable wraps a context's error only if it is the error of this call: the attempt to connect
 // that failed may have been another call's.
 func unavailable(ctx context.Context, executed, err error) error {
 	if isTimeout(ctx, err) {

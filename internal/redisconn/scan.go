@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Scan looks at some keys of a master, and returns those that match a glob pattern. It begins at the cursor of the
+// Scan looks at some keys of a master, and returns the keys that match a glob pattern. It begins at the cursor of the
 // call before, "" at first; next is "" after the last key of the last master. A key that is there all the time is
 // returned at least once.
 func (c *rueidisConn) Scan(ctx context.Context, cursor, match string, look int64) (
