@@ -321,7 +321,7 @@ func (s *Store) drop(sh *shard, e *entry) {
 
 // insert adds an entry of a key never used, locked, to a shard that has room reserved.
 func (s *Store) insert(sh *shard, key id, limit *weir.Limit) *entry {
-	if isLarge(limit) {
+	if isLarge[limit.Algorithm()] {
 		return sh.table.Load().put(key, s.lock(newLarge(limit)), 0, 0)
 	}
 	own := sh.owner(limit)

@@ -146,8 +146,8 @@ func (s *Store) Sweep() int {
 // expires is when the state of a locked entry will be as if never used. Numbers that
 // change later may move that; it is looked up again before the entry is dropped.
 func (e *entry) expires(now moment) int64 {
-	claim := weir.Claim{Limit: e.owner.Load().limit}
-	return now.at + decision(&claim, e.read(), now).ResetAfter.Microseconds()
+	limit := e.owner.Load().limit
+	return now.at + kindOf(limit).decision(limit, e.read(), 0, now).ResetAfter.Microseconds()
 }
 
 // expiry is when a key may be dropped; it may be used again before.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
-	"github.com/weirproject/weir/internal/algorithm/window"
+	"github.com/weirproject/weir/internal/algorithm/concurrency"
 )
 
 // DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
@@ -56,16 +56,14 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 	}
 	own := e.owner.Load()
-	if own.limit != l || l.Leases() {
+	k := kindOf(l)
+	if own.limit != l || k.taker == nil {
 		return
 	}
-	var d weir.Decision
 	if big := own.large(); big != nil {
-		granted, ok = s.takeLarge(e, big, cost, now, &d)
-	} else {
-		granted, ok = s.takeWide(e, own, cost, now, &d)
+		return s.takeLarge(e, big, k, cost, now)
 	}
-	return granted, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, ok
+	return s.takeWide(e, own, k, cost, now)
 }
 
 // takeNarrow is a request to a bucket of one word: a grant is one compare-and-swap.
@@ -94,110 +92,59 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 }
 
 // takeWide is a request to a state of two numbers, of which a refusal takes no lock.
-func (s *Store) takeWide(e *entry, own *owner, cost int64, now moment, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) (granted bool, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
 	if word&locked != 0 {
-		return false, false
+		return
 	}
 	before := state{a: word >> 1, b: part}
-	if newest(own.limit, before) > now.at {
-		if now = s.now(); ahead(own.limit, before, now) {
-			return false, false
+	if k.newest(own.limit, before) > now.at {
+		if now = s.now(); k.ahead(own.limit, before, now) {
+			return
 		}
 	}
-	after, granted := try(own.limit, before, cost, now, d)
+	at = weir.Instant(now.at)
+	after, remaining, retryAfter, resetAfter, delay, granted := k.take(own.limit, before, cost, now, false)
 	if !granted || cost == 0 {
-		return granted, e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
+		ok = e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
+		return granted, remaining, retryAfter, resetAfter, delay, at, ok
 	}
 	if !e.word.CompareAndSwap(word, word|locked) {
-		return false, false
+		return
 	}
 	if e.seq.Load() != seq || e.part.Load() != part || e.owner.Load() != own { // it changed in between, and back
 		e.word.Store(word)
-		return false, false
+		return
 	}
 	e.part.Store(after.b)
 	e.word.Store(after.a << 1)
-	return true, true
-}
-
-// try decides a request on a small state that the limit's own numbers wrote. It returns the state after a grant.
-func try(l *weir.Limit, before state, cost int64, now moment, d *weir.Decision) (after state, granted bool) {
-	switch {
-	case l.Algorithm() != weir.AlgorithmTokenBucket:
-		var w window.State
-		w, d.Remaining, d.RetryAfter, d.ResetAfter, granted = window.Take(l, before.window(now), cost, now.at)
-		d.Delay, d.At = 0, weir.Instant(now.at)
-		return state{a: w.Start, b: w.Count}, granted
-	case l.Step():
-		var b bucket.State
-		b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = bucket.TakeStep(l,
-			bucket.State{At: before.a, Part: before.b}, cost, now.at)
-		d.At = weir.Instant(now.at)
-		return state{a: b.At, b: b.Part}, granted
-	case bucket.Short(l):
-		b, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(l,
-			bucket.State{At: before.a, Part: before.b}, cost, now.at)
-		if ok {
-			d.Remaining, d.RetryAfter, d.ResetAfter = remaining, retryAfter, resetAfter
-			d.Delay, d.At = delay, weir.Instant(now.at)
-			return state{a: b.At, b: b.Part}, granted
-		}
-	}
-	claim := weir.Claim{Limit: l, Cost: cost}
-	after = before
-	if granted = fit(&claim, before, 1, now) > 0; granted {
-		after = charge(&claim, before, cost, now)
-	}
-	decide(&claim, after, now, d)
-	return after, granted
+	return true, remaining, retryAfter, resetAfter, delay, at, true
 }
 
 // takeLarge is a request to a large state, under its mutex.
-func (s *Store) takeLarge(e *entry, big *large, cost int64, now moment, d *weir.Decision) (granted, ok bool) {
+func (s *Store) takeLarge(e *entry, big *large, k *kind, cost int64, now moment) (granted bool, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	big.mu.Lock()
-	l, state := big.limit, state{large: big}
+	l, st := big.limit, state{large: big}
 	ok = e.word.Load() == 0 && e.owner.Load() == &big.owner
-	if newest(l, state) > now.at {
+	if k.newest(l, st) > now.at {
 		now = s.now()
-		ok = ok && !ahead(l, state, now)
+		ok = ok && !k.ahead(l, st, now)
 	}
-	if ok = ok && !(s.tight() && !s.spare(big.growth(l, cost, now.at))); ok {
-		granted = s.charge(big, cost, now.at, d)
+	if ok = ok && !(s.tight() && !s.spare(k.growth(big, l, cost, now.at))); ok {
+		st, remaining, retryAfter, resetAfter, delay, granted = k.take(l, st, cost, now, false)
+		s.grown(st.a)
 	}
 	big.mu.Unlock()
-	return granted, ok
+	return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 }
 
-// charge is a request to a log or counter.
-func (s *Store) charge(big *large, cost, now int64, d *weir.Decision) (granted bool) {
-	if big.limit.Algorithm() == weir.AlgorithmSlidingLog {
-		log := big.log()
-		before := log.Bytes()
-		granted = log.Take(big.limit, cost, now, true, d)
-		s.grown(before, log.Bytes())
-		return granted
+// grown counts the bytes by which a large state grew.
+func (s *Store) grown(bytes int64) {
+	if bytes != 0 {
+		s.large.Add(bytes)
 	}
-	counter := big.counter()
-	before := counter.Bytes()
-	granted = counter.Take(big.limit, cost, now, true, d)
-	s.grown(before, counter.Bytes())
-	return granted
-}
-
-// grown counts the bytes of a large state after a change.
-func (s *Store) grown(before, after int64) {
-	if before != after {
-		s.large.Add(after - before)
-	}
-}
-
-// try is charge that writes nothing.
-func (b *large) try(cost, now int64, d *weir.Decision) (granted bool) {
-	if b.limit.Algorithm() == weir.AlgorithmSlidingLog {
-		return b.log().Take(b.limit, cost, now, false, d)
-	}
-	return b.counter().Take(b.limit, cost, now, false, d)
 }
 
 // takeLease is a request for one lease, or its renewal, of a known key. ok is false where a transaction must decide.
@@ -216,13 +163,13 @@ func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int
 	defer big.mu.Unlock()
 	now, st := s.now(), state{large: big}
 	ok = e.word.Load() == 0 && e.owner.Load() == own
-	if !ok || !c.Renew && s.tight() && !s.spare(big.growth(c.Limit, c.Cost, now.at)) {
+	if !ok || !c.Renew && s.tight() && !s.spare(concurrency.LeaseBytes) {
 		return 0, false
 	}
 	if granted = fitLease(c, st, 1, now); granted > 0 {
 		before := big.size()
-		charge(c, st, c.Cost, now)
-		s.grown(before, big.size())
+		big.leases().Take(c.Limit, c.Lease, c.Cost, now.at)
+		s.grown(big.size() - before)
 	}
 	for i := range decisions {
 		decide(c, st, now, &decisions[i])
@@ -277,7 +224,7 @@ func (s *Store) releaseLease(c *weir.Claim, e *entry, own *owner, decisions []we
 	if !big.leases().Release(c.Lease, now.at) {
 		err = weir.ErrLeaseGone
 	}
-	s.grown(before, big.size())
+	s.grown(big.size() - before)
 	for i := range decisions {
 		decide(c, st, now, &decisions[i])
 	}

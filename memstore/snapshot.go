@@ -12,12 +12,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/algorithm/concurrency"
-	"github.com/weirproject/weir/internal/algorithm/slidingcounter"
-	"github.com/weirproject/weir/internal/algorithm/slidinglog"
 )
 
 // A snapshot is lines of JSON: a head, then limits before the first key that uses them,
@@ -132,38 +128,17 @@ func (w *snapshotWriter) entry(e *entry, st state) {
 		w.line(line{Name: limit.Name(), Spec: limit.String()})
 	}
 	one := line{Limit: number, Hash: e.hash, Tag: e.tag}
-	one.State, one.IDs = numbers(limit, st)
+	one.State, one.IDs = kindOf(limit).numbers(st)
 	w.line(one)
 	w.keys++
 }
 
 // onWall is the state with a window that begins later by so much: in a file it begins by the wall clock.
 func onWall(l *weir.Limit, s state, by int64) state {
-	if l.Algorithm() == weir.AlgorithmCalendar ||
-		l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.Epoch {
+	if l.Windowed() && l.Anchor() == weir.Epoch {
 		s.a += by
 	}
 	return s
-}
-
-// numbers is a state as a snapshot holds it.
-func numbers(l *weir.Limit, s state) (list []int64, ids [][]byte) {
-	switch l.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		for _, e := range s.large.log().Entries() {
-			list = append(list, e.At, e.Units)
-		}
-	case weir.AlgorithmSlidingCounter:
-		newest, counts := s.large.counter().Counts()
-		list = append([]int64{newest}, counts...)
-	case weir.AlgorithmConcurrency:
-		for _, lease := range s.large.leases().Leases() {
-			list, ids = append(list, lease.Expires, lease.Units), append(ids, []byte(lease.ID))
-		}
-	default:
-		list = []int64{s.a, s.b}
-	}
-	return list, ids
 }
 
 // Load reads what Save wrote into a store that is still empty, without the keys whose
@@ -296,64 +271,21 @@ func (r *snapshotReader) line(text []byte) error {
 		return fmt.Errorf("%w: no state of %s", weir.ErrForeignState, limit.Algorithm())
 	}
 	s = onWall(limit, s, -r.now.grid)
-	if decision(&weir.Claim{Limit: limit}, s, r.now).ResetAfter > 0 {
+	if kindOf(limit).decision(limit, s, 0, r.now).ResetAfter > 0 {
 		r.keys = append(r.keys, loaded{id{l.Hash, l.Tag}, limit, s})
 	}
 	return nil
 }
 
-// restore is the inverse of numbers.
+// restore is the state that has the numbers.
 func restore(l *weir.Limit, list []int64, ids [][]byte) (s state, ok bool) {
 	for _, n := range list {
 		if n < -weir.MaxUnits || n > 2*weir.MaxUnits {
 			return s, false
 		}
 	}
-	if isLarge(l) {
+	if isLarge[l.Algorithm()] {
 		s.large = newLarge(l)
 	}
-	switch l.Algorithm() {
-	case weir.AlgorithmSlidingLog:
-		return s, restoreLog(s.large, list)
-	case weir.AlgorithmSlidingCounter:
-		if int64(len(list)) != l.Slices()+2 || slices.Min(list[1:]) < 0 {
-			return s, false
-		}
-		*s.large.counter() = *slidingcounter.New(list[0], list[1:])
-		return s, true
-	case weir.AlgorithmConcurrency:
-		return s, restoreLeases(s.large, list, ids)
-	}
-	if len(list) != 2 || list[1] < 0 {
-		return s, false
-	}
-	s.a, s.b = list[0], list[1]
-	return s, l.Algorithm() != weir.AlgorithmTokenBucket || l.Step() || s.b < l.Interval().Den
-}
-
-func restoreLog(into *large, list []int64) bool {
-	var entries []slidinglog.Entry
-	for i := 0; i+1 < len(list); i += 2 {
-		if i > 0 && list[i] < list[i-2] {
-			return false
-		}
-		entries = append(entries, slidinglog.Entry{At: list[i], Units: list[i+1]})
-		if list[i+1] < 0 {
-			return false
-		}
-	}
-	*into.log() = *slidinglog.New(entries)
-	return len(list)%2 == 0
-}
-
-func restoreLeases(into *large, list []int64, ids [][]byte) bool {
-	var leases []concurrency.Lease
-	for i, id := range ids {
-		if len(list) != 2*len(ids) || list[2*i+1] < 1 || len(id) > weir.MaxLease {
-			return false
-		}
-		leases = append(leases, concurrency.Lease{ID: string(id), Expires: list[2*i], Units: list[2*i+1]})
-	}
-	*into.leases() = *concurrency.New(leases)
-	return true
+	return kindOf(l).restore(l, s, list, ids)
 }

@@ -87,9 +87,9 @@ func (t together) find(s *Store, claims []weir.Claim, now moment) (newer, ok boo
 		if h.word&locked != 0 || !h.readable(c) {
 			return false, false
 		}
-		if h.part >= 0 && newest(c.Limit, stateOf(h.word, h.part, h.large)) > now.at {
+		if h.part >= 0 && kindOf(c.Limit).newest(c.Limit, stateOf(h.word, h.part, h.large)) > now.at {
 			newer = true
-			if ahead(c.Limit, stateOf(h.word, h.part, h.large), now) {
+			if kindOf(c.Limit).ahead(c.Limit, stateOf(h.word, h.part, h.large), now) {
 				return false, false
 			}
 		}
@@ -105,7 +105,7 @@ func (h *hold) readable(c *weir.Claim) bool {
 	if h.large = h.owner.large(); h.large == nil {
 		return true
 	}
-	if c.Lease != "" || c.Limit.Leases() {
+	if kindOf(c.Limit).taker == nil {
 		return false
 	}
 	h.locked = h.entry.tryLarge(h.large)
@@ -114,15 +114,18 @@ func (h *hold) readable(c *weir.Claim) bool {
 
 // try decides one of the claims on the state that was read. It charges nothing.
 func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
-	if big := h.large; big != nil {
-		granted = big.try(c.Cost, now.at, d)
-	} else {
-		var after state
-		after, granted = try(c.Limit, stateOf(h.word, h.part, nil), c.Cost, now, d)
-		h.a, h.b = after.a, after.b
-	}
+	after, granted := h.take(c, d, now, true)
+	h.a, h.b = after.a, after.b
 	h.writes = granted && c.Cost > 0
 	return granted
+}
+
+// take decides one of the claims on the state that was read.
+func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (after state, granted bool) {
+	s := stateOf(h.word, h.part, h.large)
+	d.At = weir.Instant(now.at)
+	after, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = kindOf(c.Limit).take(c.Limit, s, c.Cost, now, peeks)
+	return after, granted
 }
 
 // write locks the entries that a grant changes and writes them, if nothing changed since they were read.
@@ -140,7 +143,8 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 		switch {
 		case !h.writes:
 		case h.large != nil:
-			s.charge(h.large, c.Cost, now.at, &decisions[i])
+			grown, _ := h.take(c, &decisions[i], now, false)
+			s.grown(grown.a)
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})
 		default:
@@ -155,7 +159,7 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 func (t together) growth(claims []weir.Claim, now int64) (bytes int64) {
 	for i := range t {
 		if h := &t[i]; h.writes && h.large != nil {
-			bytes += h.large.growth(claims[i].Limit, claims[i].Cost, now)
+			bytes += kindOf(claims[i].Limit).growth(h.large, claims[i].Limit, claims[i].Cost, now)
 		}
 	}
 	return bytes

@@ -177,7 +177,7 @@ func (t *transaction) read(i int) (ok bool) {
 		return false
 	}
 	p.part = p.entry.part.Load()
-	p.state = adopt(own.limit, limit, stateOf(p.word, p.part, p.held), t.now)
+	p.state = adopt(own.limit, limit, stateOf(p.word, p.part, p.held), t.now, false)
 	return true
 }
 
@@ -296,7 +296,7 @@ func (t *transaction) unlock() {
 // ahead reports whether a clock that was wrong wrote the state of a claim that asks for units.
 func (t *transaction) ahead(times int64) bool {
 	for i := range t.claims {
-		if c := &t.claims[i]; times > 0 && c.Cost > 0 && ahead(c.Limit, t.view(i), t.now) {
+		if c := &t.claims[i]; times > 0 && c.Cost > 0 && kindOf(c.Limit).ahead(c.Limit, t.view(i), t.now) {
 			return true
 		}
 	}
@@ -307,9 +307,9 @@ func (t *transaction) ahead(times int64) bool {
 func (t *transaction) back(times int64) {
 	for i := range t.claims {
 		c, p := &t.claims[i], t.place(t.root(i))
-		if times > 0 && c.Cost > 0 && ahead(c.Limit, t.view(i), t.now) {
-			after, limit := back(c.Limit, t.view(i), t.now), c.Limit
-			if limit.Algorithm() == weir.AlgorithmSlidingLog { // nothing is converted, and nothing charged
+		if times > 0 && c.Cost > 0 && kindOf(c.Limit).ahead(c.Limit, t.view(i), t.now) {
+			after, limit := kindOf(c.Limit).back(c.Limit, t.view(i), t.now), c.Limit
+			if limit.Itemized() { // nothing is converted, and nothing charged
 				limit = p.limit
 			}
 			t.write(p, limit, after)
@@ -360,7 +360,7 @@ func (t *transaction) root(i int) int {
 // view is the state of a claim's place under the claim's own numbers: those of a twin may differ.
 func (t *transaction) view(i int) state {
 	p := t.place(t.root(i))
-	return adopt(p.limit, t.claims[i].Limit, p.state, t.now)
+	return adopt(p.limit, t.claims[i].Limit, p.state, t.now, false)
 }
 
 // changes reports whether a grant would change anything: a lease is written even when it is only renewed.
@@ -392,13 +392,12 @@ func (t *transaction) charge(times int64) error {
 		}
 		units := min(c.Cost*times, weir.MaxUnits)
 		switch {
-		case p.limit == c.Limit:
-			t.write(p, c.Limit, charge(c, p.state, units, t.now))
-		case c.Settle:
+		case c.Settle && p.limit != c.Limit:
 			after, limit := settle(c, p.limit, p.state, t.now)
 			t.write(p, limit, after)
 		default:
-			t.write(p, c.Limit, charge(c, adoptCharged(p.limit, c.Limit, p.state, t.now), units, t.now))
+			before := adopt(p.limit, c.Limit, p.state, t.now, true)
+			t.write(p, c.Limit, kindOf(c.Limit).charge(c.Limit, before, units, t.now, c.Lease))
 		}
 		if p.shared {
 			t.store.loans.add(t.store.id(c.Key, c.Limit).hash, t.now.at, units)
@@ -415,7 +414,7 @@ func (t *transaction) spare(times int64) bool {
 		if c.Renew || after.large == nil || c.Cost == 0 && c.Lease == "" {
 			continue
 		}
-		bytes += after.large.growth(c.Limit, c.Cost*times, t.now.at)
+		bytes += kindOf(c.Limit).growth(after.large, c.Limit, c.Cost*times, t.now.at)
 		if after.large != p.state.large {
 			bytes += after.large.size() - p.bytes
 		}
@@ -466,7 +465,7 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 		}
 		after, limit, found := refund(c, p.limit, p.state, takenAt, t.now)
 		ok = t.found(c, found) && ok
-		if !isLarge(c.Limit) && after == adopt(p.limit, limit, p.state, t.now) {
+		if after.large == nil && after == adopt(p.limit, limit, p.state, t.now, false) {
 			continue // not even its limit is written: what others' numbers say stands
 		}
 		t.write(p, limit, after)
@@ -477,7 +476,7 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 
 // found counts a claim that gave nothing back. It is false for a lease that was gone.
 func (t *transaction) found(c *weir.Claim, found bool) bool {
-	if !found && c.Lease == "" && c.Limit.Algorithm() != weir.AlgorithmTokenBucket {
+	if !found && c.Lease == "" && !c.Limit.Refills() {
 		t.store.unfound.Add(1)
 	}
 	return found || c.Lease == ""
