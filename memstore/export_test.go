@@ -3,6 +3,8 @@ package memstore
 import (
 	"bytes"
 	"time"
+
+	"github.com/weirproject/weir"
 )
 
 // LoadLines loads the lines of a snapshot without its head and foot, for the fuzzer, which
@@ -35,3 +37,6 @@ func Examined(s *Store) int64 { return s.examined.Load() }
 
 // SetWall makes the store take the wall clock of a reading from a function.
 func SetWall(s *Store, micros func(time.Time) int64) { s.wall.micros = micros }
+
+// HasKind reports whether an algorithm is decided here.
+func HasKind(a weir.Algorithm) bool { return int(a) < len(kinds) && kinds[a].decider != nil }

@@ -9,12 +9,12 @@ import (
 
 // kinds are how the algorithms are decided, by number.
 var kinds = [...]kind{
-	weir.AlgorithmTokenBucket:    {bucketKind{}, bucketKind{}, nil},
-	weir.AlgorithmFixedWindow:    {windowKind{}, windowKind{}, nil},
-	weir.AlgorithmCalendar:       {windowKind{}, windowKind{}, nil},
-	weir.AlgorithmSlidingLog:     {logKind{}, logKind{}, logKind{}},
-	weir.AlgorithmSlidingCounter: {counterKind{}, counterKind{}, counterKind{}},
-	weir.AlgorithmConcurrency:    {leaseKind{}, nil, leaseKind{}},
+	weir.AlgorithmTokenBucket:    {&bucketKind{}, &bucketKind{}, nil},
+	weir.AlgorithmFixedWindow:    {&windowKind{}, &windowKind{}, nil},
+	weir.AlgorithmCalendar:       {&windowKind{}, &windowKind{}, nil},
+	weir.AlgorithmSlidingLog:     {&logKind{}, &logKind{}, &logKind{}},
+	weir.AlgorithmSlidingCounter: {&counterKind{}, &counterKind{}, &counterKind{}},
+	weir.AlgorithmConcurrency:    {&leaseKind{}, nil, &leaseKind{}},
 }
 
 // A kind decides the limits of an algorithm.
@@ -34,7 +34,7 @@ type state struct {
 }
 
 // A decider has the steps of internal/algorithm. Arguments and results are values: behind an interface, a pointer to
-// one would be allocated. A step that returns a state changes a large one in place.
+// one would be allocated. Receivers are pointers: a value would cost a call more. A step that returns a state changes a large one in place.
 type decider interface {
 	// available is how many units the state has left, or −1 if the limit is exceeded.
 	available(l *weir.Limit, s state, now moment) int64
@@ -74,9 +74,9 @@ type taker interface {
 	// newest is the instant before which a charge does not count: that of the newest one, or of its window or slice. A
 	// charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
 	newest(l *weir.Limit, s state) int64
-	// take is available, charge and decision of one request. Of a large state, after.a is by how many bytes it grew;
-	// with peeks it is not written.
-	take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (after state, remaining int64,
+	// take is available, charge and decision of one request. a and b are the state after a grant. Of a large state, a
+	// is by how many bytes it grew; with peeks it is not written.
+	take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, granted bool)
 }
 

@@ -80,59 +80,59 @@ type logState struct {
 
 func (b *large) log() *slidinglog.State { return &(*logState)(unsafe.Pointer(b)).state }
 
-func (logKind) empty() *large { return &new(logState).large }
+func (*logKind) empty() *large { return &new(logState).large }
 
-func (logKind) copied(b *large) *large { return &(&logState{state: *b.log()}).large }
+func (*logKind) copied(b *large) *large { return &(&logState{state: *b.log()}).large }
 
-func (logKind) used(b *large) bool { return b.log().Used() }
+func (*logKind) used(b *large) bool { return b.log().Used() }
 
-func (logKind) size(b *large) int64 { return int64(unsafe.Sizeof(logState{})) + b.log().Bytes() }
+func (*logKind) size(b *large) int64 { return int64(unsafe.Sizeof(logState{})) + b.log().Bytes() }
 
-func (logKind) growth(b *large, l *weir.Limit, _, now int64) int64 { return b.log().Growth(l, now) }
+func (*logKind) growth(b *large, l *weir.Limit, _, now int64) int64 { return b.log().Growth(l, now) }
 
-func (logKind) available(l *weir.Limit, s state, now moment) int64 {
+func (*logKind) available(l *weir.Limit, s state, now moment) int64 {
 	return s.large.log().Available(l, now.at)
 }
 
-func (logKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
+func (*logKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
 	s.large.log().Charge(l, n, now.at)
 	return s
 }
 
-func (logKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
+func (*logKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
 	return s, other, s.large.log().Refund(l, other, r.n, r.takenAt, now.at) > 0
 }
 
-func (logKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
+func (*logKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
 	return s.large.log().Decision(l, cost, now.at)
 }
 
-func (logKind) ahead(l *weir.Limit, s state, now moment) bool { return s.large.log().Ahead(l, now.at) }
+func (*logKind) ahead(l *weir.Limit, s state, now moment) bool { return s.large.log().Ahead(l, now.at) }
 
-func (logKind) back(l *weir.Limit, s state, now moment) state {
+func (*logKind) back(l *weir.Limit, s state, now moment) state {
 	s.large.log().Back(l, now.at)
 	return s
 }
 
-func (logKind) newest(_ *weir.Limit, s state) int64 { return s.large.log().Newest() }
+func (*logKind) newest(_ *weir.Limit, s state) int64 { return s.large.log().Newest() }
 
-func (logKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (after state, remaining int64,
+func (*logKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var d weir.Decision
 	log := s.large.log()
 	before := log.Bytes()
 	granted = log.Take(l, cost, now.at, !peeks, &d)
-	return state{a: log.Bytes() - before}, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
+	return log.Bytes() - before, 0, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
 }
 
-func (logKind) numbers(s state) (list []int64, ids [][]byte) {
+func (*logKind) numbers(s state) (list []int64, ids [][]byte) {
 	for _, e := range s.large.log().Entries() {
 		list = append(list, e.At, e.Units)
 	}
 	return list, nil
 }
 
-func (logKind) restore(_ *weir.Limit, s state, list []int64, _ [][]byte) (state, bool) {
+func (*logKind) restore(_ *weir.Limit, s state, list []int64, _ [][]byte) (state, bool) {
 	var entries []slidinglog.Entry
 	for i := 0; i+1 < len(list); i += 2 {
 		if i > 0 && list[i] < list[i-2] || list[i+1] < 0 {
@@ -153,48 +153,48 @@ type counterState struct {
 
 func (b *large) counter() *slidingcounter.State { return &(*counterState)(unsafe.Pointer(b)).state }
 
-func (counterKind) empty() *large { return &new(counterState).large }
+func (*counterKind) empty() *large { return &new(counterState).large }
 
-func (counterKind) copied(b *large) *large { return &(&counterState{state: *b.counter()}).large }
+func (*counterKind) copied(b *large) *large { return &(&counterState{state: *b.counter()}).large }
 
-func (counterKind) used(b *large) bool { return b.counter().Used() }
+func (*counterKind) used(b *large) bool { return b.counter().Used() }
 
-func (counterKind) size(b *large) int64 {
+func (*counterKind) size(b *large) int64 {
 	return int64(unsafe.Sizeof(counterState{})) + b.counter().Bytes()
 }
 
-func (counterKind) growth(b *large, l *weir.Limit, n, now int64) int64 {
+func (*counterKind) growth(b *large, l *weir.Limit, n, now int64) int64 {
 	return b.counter().Growth(l, n, now)
 }
 
-func (counterKind) available(l *weir.Limit, s state, now moment) int64 {
+func (*counterKind) available(l *weir.Limit, s state, now moment) int64 {
 	return s.large.counter().Available(l, now.at)
 }
 
-func (counterKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
+func (*counterKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
 	s.large.counter().Charge(l, n, now.at)
 	return s
 }
 
-func (counterKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
+func (*counterKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
 	return s, other, s.large.counter().Refund(l, other, r.n, r.takenAt, now.at) > 0
 }
 
-func (counterKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
+func (*counterKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
 	return s.large.counter().Decision(l, cost, now.at)
 }
 
-func (counterKind) ahead(l *weir.Limit, s state, now moment) bool {
+func (*counterKind) ahead(l *weir.Limit, s state, now moment) bool {
 	return s.large.counter().Ahead(l, now.at)
 }
 
-func (counterKind) back(l *weir.Limit, s state, now moment) state {
+func (*counterKind) back(l *weir.Limit, s state, now moment) state {
 	s.large.counter().Back(l, now.at)
 	return s
 }
 
 // adopt is another state if the slices were converted.
-func (counterKind) adopt(from, to *weir.Limit, s state, now moment, charges bool) state {
+func (*counterKind) adopt(from, to *weir.Limit, s state, now moment, charges bool) state {
 	before := s.large.counter()
 	after := before
 	if charges {
@@ -210,23 +210,23 @@ func (counterKind) adopt(from, to *weir.Limit, s state, now moment, charges bool
 	return state{large: converted}
 }
 
-func (counterKind) newest(l *weir.Limit, s state) int64 { return s.large.counter().Newest(l) }
+func (*counterKind) newest(l *weir.Limit, s state) int64 { return s.large.counter().Newest(l) }
 
-func (counterKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (after state, remaining int64,
+func (*counterKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var d weir.Decision
 	counter := s.large.counter()
 	before := counter.Bytes()
 	granted = counter.Take(l, cost, now.at, !peeks, &d)
-	return state{a: counter.Bytes() - before}, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
+	return counter.Bytes() - before, 0, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
 }
 
-func (counterKind) numbers(s state) (list []int64, ids [][]byte) {
+func (*counterKind) numbers(s state) (list []int64, ids [][]byte) {
 	newest, counts := s.large.counter().Counts()
 	return append([]int64{newest}, counts...), nil
 }
 
-func (counterKind) restore(l *weir.Limit, s state, list []int64, _ [][]byte) (state, bool) {
+func (*counterKind) restore(l *weir.Limit, s state, list []int64, _ [][]byte) (state, bool) {
 	if int64(len(list)) != l.Slices()+2 || slices.Min(list[1:]) < 0 {
 		return s, false
 	}
@@ -243,42 +243,44 @@ type leaseState struct {
 
 func (b *large) leases() *concurrency.State { return &(*leaseState)(unsafe.Pointer(b)).state }
 
-func (leaseKind) empty() *large { return &new(leaseState).large }
+func (*leaseKind) empty() *large { return &new(leaseState).large }
 
-func (leaseKind) copied(b *large) *large { return &(&leaseState{state: *b.leases()}).large }
+func (*leaseKind) copied(b *large) *large { return &(&leaseState{state: *b.leases()}).large }
 
 // used is false: a lease keeps its own expiry, so other numbers never make it count for longer.
-func (leaseKind) used(*large) bool { return false }
+func (*leaseKind) used(*large) bool { return false }
 
-func (leaseKind) size(b *large) int64 { return int64(unsafe.Sizeof(leaseState{})) + b.leases().Bytes() }
+func (*leaseKind) size(b *large) int64 {
+	return int64(unsafe.Sizeof(leaseState{})) + b.leases().Bytes()
+}
 
-func (leaseKind) growth(*large, *weir.Limit, int64, int64) int64 { return concurrency.LeaseBytes }
+func (*leaseKind) growth(*large, *weir.Limit, int64, int64) int64 { return concurrency.LeaseBytes }
 
-func (leaseKind) available(l *weir.Limit, s state, now moment) int64 {
+func (*leaseKind) available(l *weir.Limit, s state, now moment) int64 {
 	return s.large.leases().Available(l, now.at)
 }
 
-func (leaseKind) charge(l *weir.Limit, s state, n int64, now moment, lease string) state {
+func (*leaseKind) charge(l *weir.Limit, s state, n int64, now moment, lease string) state {
 	s.large.leases().Take(l, lease, n, now.at)
 	return s
 }
 
-func (leaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
+func (*leaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
 	return s, l, s.large.leases().Release(r.lease, now.at)
 }
 
-func (leaseKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
+func (*leaseKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
 	return s.large.leases().Decision(l, cost, now.at)
 }
 
-func (leaseKind) numbers(s state) (list []int64, ids [][]byte) {
+func (*leaseKind) numbers(s state) (list []int64, ids [][]byte) {
 	for _, lease := range s.large.leases().Leases() {
 		list, ids = append(list, lease.Expires, lease.Units), append(ids, []byte(lease.ID))
 	}
 	return list, ids
 }
 
-func (leaseKind) restore(_ *weir.Limit, s state, list []int64, ids [][]byte) (state, bool) {
+func (*leaseKind) restore(_ *weir.Limit, s state, list []int64, ids [][]byte) (state, bool) {
 	var leases []concurrency.Lease
 	for i, id := range ids {
 		if len(list) != 2*len(ids) || list[2*i+1] < 1 || len(id) > weir.MaxLease {

@@ -105,7 +105,7 @@ func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) 
 		}
 	}
 	at = weir.Instant(now.at)
-	after, remaining, retryAfter, resetAfter, delay, granted := k.take(own.limit, before, cost, now, false)
+	a, b, remaining, retryAfter, resetAfter, delay, granted := k.take(own.limit, before, cost, now, false)
 	if !granted || cost == 0 {
 		ok = e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
 		return granted, remaining, retryAfter, resetAfter, delay, at, ok
@@ -117,8 +117,8 @@ func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) 
 		e.word.Store(word)
 		return
 	}
-	e.part.Store(after.b)
-	e.word.Store(after.a << 1)
+	e.part.Store(b)
+	e.word.Store(a << 1)
 	return true, remaining, retryAfter, resetAfter, delay, at, true
 }
 
@@ -126,15 +126,15 @@ func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) 
 func (s *Store) takeLarge(e *entry, big *large, k *kind, cost int64, now moment) (granted bool, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	big.mu.Lock()
-	l, st := big.limit, state{large: big}
+	l, st, grown := big.limit, state{large: big}, int64(0)
 	ok = e.word.Load() == 0 && e.owner.Load() == &big.owner
 	if k.newest(l, st) > now.at {
 		now = s.now()
 		ok = ok && !k.ahead(l, st, now)
 	}
 	if ok = ok && !(s.tight() && !s.spare(k.growth(big, l, cost, now.at))); ok {
-		st, remaining, retryAfter, resetAfter, delay, granted = k.take(l, st, cost, now, false)
-		s.grown(st.a)
+		grown, _, remaining, retryAfter, resetAfter, delay, granted = k.take(l, st, cost, now, false)
+		s.grown(grown)
 	}
 	big.mu.Unlock()
 	return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok

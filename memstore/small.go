@@ -14,56 +14,55 @@ type bucketKind struct{ plain }
 
 func bucketOf(s state) bucket.State { return bucket.State{At: s.a, Part: s.b} }
 
-func (bucketKind) available(l *weir.Limit, s state, now moment) int64 {
+func (*bucketKind) available(l *weir.Limit, s state, now moment) int64 {
 	return bucket.Available(l, bucketOf(s), now.at)
 }
 
-func (bucketKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
+func (*bucketKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
 	b := bucket.Charge(l, bucketOf(s), n, now.at)
 	return state{a: b.At, b: b.Part}
 }
 
-func (bucketKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
+func (*bucketKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
 	b := bucket.Cancel(l, bucketOf(adopt(other, l, s, now, false)), r.n, r.due, now.at)
 	return state{a: b.At, b: b.Part}, l, true
 }
 
-func (bucketKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
+func (*bucketKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
 	return bucket.Decision(l, bucketOf(s), cost, now.at)
 }
 
-func (bucketKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) state {
+func (*bucketKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) state {
 	b := bucket.Adopt(from, to, bucketOf(s), now.at)
 	return state{a: b.At, b: b.Part}
 }
 
-func (k bucketKind) restore(l *weir.Limit, s state, n []int64, ids [][]byte) (state, bool) {
+func (k *bucketKind) restore(l *weir.Limit, s state, n []int64, ids [][]byte) (state, bool) {
 	s, ok := k.plain.restore(l, s, n, ids)
 	return s, ok && (l.Step() || s.b < l.Interval().Den)
 }
 
-func (bucketKind) newest(*weir.Limit, state) int64 { return math.MinInt64 }
+func (*bucketKind) newest(*weir.Limit, state) int64 { return math.MinInt64 }
 
-func (k bucketKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (after state, remaining int64,
+func (k *bucketKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
-	var b bucket.State
+	after := bucketOf(s)
 	switch {
 	case l.Step():
-		b, remaining, retryAfter, resetAfter, delay, granted = bucket.TakeStep(l, bucketOf(s), cost, now.at)
-		return state{a: b.At, b: b.Part}, remaining, retryAfter, resetAfter, delay, granted
+		after, remaining, retryAfter, resetAfter, delay, granted = bucket.TakeStep(l, after, cost, now.at)
+		return after.At, after.Part, remaining, retryAfter, resetAfter, delay, granted
 	case bucket.Short(l):
 		ok := false
-		b, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, bucketOf(s), cost, now.at)
+		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, after, cost, now.at)
 		if ok {
-			return state{a: b.At, b: b.Part}, remaining, retryAfter, resetAfter, delay, granted
+			return after.At, after.Part, remaining, retryAfter, resetAfter, delay, granted
 		}
 	}
-	after = s
-	if granted = algorithm.Fit(bucket.Available(l, bucketOf(s), now.at), cost, 1) > 0; granted {
-		after = k.charge(l, s, cost, now, "")
+	if granted = algorithm.Fit(bucket.Available(l, after, now.at), cost, 1) > 0; granted {
+		after = bucket.Charge(l, after, cost, now.at)
 	}
-	d := bucket.Decision(l, bucketOf(after), cost, now.at)
-	return after, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted
+	d := bucket.Decision(l, after, cost, now.at)
+	return after.At, after.Part, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted
 }
 
 type windowKind struct{ plain }
@@ -72,16 +71,16 @@ func windowOf(s state, now moment) window.State {
 	return window.State{Start: s.a, Count: s.b, Until: s.until, Grid: now.grid}
 }
 
-func (windowKind) available(l *weir.Limit, s state, now moment) int64 {
+func (*windowKind) available(l *weir.Limit, s state, now moment) int64 {
 	return window.Available(l, windowOf(s, now), now.at)
 }
 
-func (windowKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
+func (*windowKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
 	w := window.Charge(l, windowOf(s, now), n, now.at)
 	return state{a: w.Start, b: w.Count}
 }
 
-func (windowKind) settle(l, other *weir.Limit, s state, n int64, now moment) (state, *weir.Limit) {
+func (*windowKind) settle(l, other *weir.Limit, s state, n int64, now moment) (state, *weir.Limit) {
 	w, others := window.Settle(l, other, windowOf(s, now), n, now.at)
 	if others {
 		l = other
@@ -89,35 +88,35 @@ func (windowKind) settle(l, other *weir.Limit, s state, n int64, now moment) (st
 	return state{a: w.Start, b: w.Count}, l
 }
 
-func (windowKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
+func (*windowKind) refund(l, other *weir.Limit, s state, r returned, now moment) (state, *weir.Limit, bool) {
 	before := window.Adopt(other, l, windowOf(s, now))
 	s.b = window.Refund(l, before, r.n, r.takenAt, now.at).Count
 	return s, other, s.b < before.Count
 }
 
-func (windowKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
+func (*windowKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
 	return window.Decision(l, windowOf(s, now), cost, now.at)
 }
 
-func (windowKind) ahead(l *weir.Limit, s state, now moment) bool {
+func (*windowKind) ahead(l *weir.Limit, s state, now moment) bool {
 	return window.Ahead(l, windowOf(s, now), now.at)
 }
 
-func (windowKind) back(l *weir.Limit, s state, now moment) state {
+func (*windowKind) back(l *weir.Limit, s state, now moment) state {
 	w := window.Back(l, windowOf(s, now), now.at)
 	return state{a: w.Start, b: w.Count}
 }
 
-func (windowKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) state {
+func (*windowKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) state {
 	w := window.Adopt(from, to, windowOf(s, now))
 	return state{a: w.Start, b: w.Count, until: w.Until}
 }
 
-func (windowKind) newest(_ *weir.Limit, s state) int64 { return s.a }
+func (*windowKind) newest(_ *weir.Limit, s state) int64 { return s.a }
 
-func (windowKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (after state, remaining int64,
+func (*windowKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var w window.State
 	w, remaining, retryAfter, resetAfter, granted = window.Take(l, windowOf(s, now), cost, now.at)
-	return state{a: w.Start, b: w.Count}, remaining, retryAfter, resetAfter, 0, granted
+	return w.Start, w.Count, remaining, retryAfter, resetAfter, 0, granted
 }

@@ -1,6 +1,9 @@
 package memstore
 
-import "github.com/weirproject/weir"
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm/bucket"
+)
 
 // together is one request of several claims on known keys: read all, and if all grant, lock the words and write. Large
 // states are locked from the start. It never waits: if an entry is locked or changes meanwhile, a transaction
@@ -114,18 +117,24 @@ func (h *hold) readable(c *weir.Claim) bool {
 
 // try decides one of the claims on the state that was read. It charges nothing.
 func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
-	after, granted := h.take(c, d, now, true)
-	h.a, h.b = after.a, after.b
+	h.a, h.b, granted = h.take(c, d, now, true)
 	h.writes = granted && c.Cost > 0
 	return granted
 }
 
 // take decides one of the claims on the state that was read.
-func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (after state, granted bool) {
+func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a, b int64, granted bool) {
 	s := stateOf(h.word, h.part, h.large)
 	d.At = weir.Instant(now.at)
-	after, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = kindOf(c.Limit).take(c.Limit, s, c.Cost, now, peeks)
-	return after, granted
+	if h.part < 0 { // of a bucket
+		after, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(c.Limit, bucketOf(s), c.Cost, now.at)
+		if ok {
+			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = remaining, retryAfter, resetAfter, delay
+			return after.At, after.Part, granted
+		}
+	}
+	a, b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = kindOf(c.Limit).take(c.Limit, s, c.Cost, now, peeks)
+	return a, b, granted
 }
 
 // write locks the entries that a grant changes and writes them, if nothing changed since they were read.
@@ -143,8 +152,8 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 		switch {
 		case !h.writes:
 		case h.large != nil:
-			grown, _ := h.take(c, &decisions[i], now, false)
-			s.grown(grown.a)
+			grown, _, _ := h.take(c, &decisions[i], now, false)
+			s.grown(grown)
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})
 		default:

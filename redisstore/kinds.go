@@ -108,20 +108,23 @@ var (
 	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
-func kindOf(l *weir.Limit) *kind {
-	switch l.Algorithm() {
-	case weir.AlgorithmTokenBucket:
-		return kindOfBucket(l)
-	case weir.AlgorithmFixedWindow, weir.AlgorithmCalendar:
-		return &windowKind
-	case weir.AlgorithmSlidingLog:
-		return &logKind
-	case weir.AlgorithmSlidingCounter:
-		return &counterKind
-	default:
-		return &leaseKind
-	}
+// algorithms are how the algorithms are decided, by number: what ends the name in the key of a state, and the kind of
+// a limit.
+var algorithms = [...]struct {
+	mark string
+	kind func(*weir.Limit) *kind
+}{
+	weir.AlgorithmTokenBucket:    {":b", kindOfBucket},
+	weir.AlgorithmFixedWindow:    {":w", always(&windowKind)},
+	weir.AlgorithmCalendar:       {":c", always(&windowKind)},
+	weir.AlgorithmSlidingLog:     {":l", always(&logKind)},
+	weir.AlgorithmSlidingCounter: {":s", always(&counterKind)},
+	weir.AlgorithmConcurrency:    {":h", always(&leaseKind)},
 }
+
+func always(k *kind) func(*weir.Limit) *kind { return func(*weir.Limit) *kind { return k } }
+
+func kindOf(l *weir.Limit) *kind { return algorithms[l.Algorithm()].kind(l) }
 
 func kindOfBucket(l *weir.Limit) *kind {
 	switch {
@@ -231,7 +234,7 @@ func partsState(reply []redisconn.Value) bucket.State {
 func windowArgs(a *arguments, c *weir.Claim) {
 	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
 	grid := "first"
-	if c.Limit.Algorithm() == weir.AlgorithmCalendar {
+	if c.Limit.Period() == 0 {
 		grid = calendar(c.Limit, a.now())
 	} else if c.Limit.Anchor() == weir.Epoch {
 		grid = "epoch"

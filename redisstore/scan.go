@@ -73,25 +73,22 @@ func (s *Store) claimOf(key string) (claim weir.Claim, ok bool) {
 	return claim, claim.Limit != nil && s.key(&claim) == key
 }
 
-// anyLimit is a limit with the name and the algorithm of a letter: its numbers are not a part of keys. It is nil if
-// no algorithm has the letter.
-func anyLimit(name, letter string) *weir.Limit {
-	algorithm := slices.Index(algorithmLetters[:], letter)
-	if algorithm < 0 {
-		return nil
+// anyLimit is a limit with the name and the algorithm of a mark: its numbers are not a part of keys. It is nil if
+// no algorithm has the mark.
+func anyLimit(name, mark string) *weir.Limit {
+	for a := range algorithms {
+		if algorithms[a].mark != mark {
+			continue
+		}
+		spec, err := weir.ParseLimit(weir.Algorithm(a).Example())
+		if err != nil {
+			return nil
+		}
+		limit, err := weir.NewLimit(name, spec)
+		if err != nil {
+			return nil
+		}
+		return limit
 	}
-	limit, err := weir.NewLimit(name, anySpec[algorithm])
-	if err != nil {
-		return nil
-	}
-	return limit
-}
-
-var anySpec = [...]weir.Spec{
-	weir.AlgorithmTokenBucket:    weir.PerSecond(1),
-	weir.AlgorithmFixedWindow:    weir.FixedWindow{Limit: 1, Window: time.Second},
-	weir.AlgorithmCalendar:       weir.Calendar{Limit: 1, Unit: weir.Day},
-	weir.AlgorithmSlidingLog:     weir.SlidingLog{Limit: 1, Window: time.Second},
-	weir.AlgorithmSlidingCounter: weir.SlidingCounter{Limit: 1, Window: time.Second, Slices: 1},
-	weir.AlgorithmConcurrency:    weir.Concurrency{Limit: 1, TTL: time.Second},
+	return nil
 }

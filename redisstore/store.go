@@ -425,7 +425,7 @@ func (s *Store) addKey(a *arguments, c *weir.Claim) {
 func (s *Store) appendKey(text []byte, c *weir.Claim) []byte {
 	text = append(text, s.config.prefix...)
 	text = append(text, c.Limit.Name()...)
-	text = append(text, algorithmLetters[c.Limit.Algorithm()]...)
+	text = append(text, algorithms[c.Limit.Algorithm()].mark...)
 	if hasTag(c.Key) {
 		text = append(text, '/')
 		return append(text, c.Key...)
@@ -433,11 +433,6 @@ func (s *Store) appendKey(text []byte, c *weir.Claim) []byte {
 	text = append(text, ":{"...)
 	text = append(text, c.Key...)
 	return append(text, '}')
-}
-
-var algorithmLetters = [...]string{
-	weir.AlgorithmTokenBucket: ":b", weir.AlgorithmFixedWindow: ":w", weir.AlgorithmCalendar: ":c",
-	weir.AlgorithmSlidingLog: ":l", weir.AlgorithmSlidingCounter: ":s", weir.AlgorithmConcurrency: ":h",
 }
 
 // hasTag reports whether Redis Cluster would hash only a part of the key.
