@@ -37,8 +37,8 @@ func (c *Change) revert() {
 	c.YAML, c.Enabled, c.Deleted, c.Trial = c.Trial.YAML, c.Trial.Enabled, c.Trial.Absent, nil
 }
 
-// revertsTo lets a change revert to what its author has read. Before a change that nobody has confirmed yet that is what
-// the rule was before that one.
+// revertsTo lets a change revert to what its author has read. Before a change that nobody has confirmed yet that is
+// what the rule was before that one.
 func (c *Change) revertsTo(held *Change, seen int64, last time.Duration) error {
 	if last < LeastFor || last > MostFor {
 		return &weir.InputError{Field: "time after which the change reverts", Given: last,
