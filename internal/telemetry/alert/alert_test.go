@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +18,6 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // A cluster is what nodes read, which a test drives.
 type cluster struct {
-	mu       sync.Mutex
 	rules    map[string][2]uint64 // passed and refused in the window
 	degraded uint64
 	down     bool // the nodes do not see each other

@@ -121,8 +121,6 @@ func (s *sum) points() []telemetry.Point {
 	return list
 }
 
-func (s *sum) end() time.Time { return s.at(s.steps) }
-
 func (s *sum) at(i int) time.Time { return s.from.Add(time.Duration(i) * s.step) }
 
 // seriesOf is the series of a rule. Without gaps it has the empty points too.

@@ -112,7 +112,7 @@ func TestAlertsAreWordedByThePage(t *testing.T) {
 	}
 	alerts := []any{alert("reject_share", map[string]any{"rule": "login", "alone": true}),
 		alert("reject_share", map[string]any{"count": 142, "rules": []string{"a", "b", "c"}}),
-		alert("degraded", nil), alert("degraded", nil), alert("of a later version", nil)}
+		alert("reject_share", map[string]any{"rule": "a"}), alert("reject_share", map[string]any{"rule": "b"}), alert("of a later version", nil)}
 	b.answers(map[string]any{"telemetry/overview": map[string]any{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:15:00Z",
 		"step_ns": 10e9, "total": map[string]any{"passed": 0, "refused": 0, "denied": 0, "failed": 0}, "series": []any{}, "rules": []any{}, "nodes": []any{}, "alerts": alerts}})
 	b.goTo("/?lang=en")
