@@ -133,7 +133,7 @@ func TestStormIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestNodesThatDoNotSeeEachOther judge by what they have, and say so.
+// TestNodesThatDoNotSeeEachOther decide by what they have, and say so.
 func TestNodesThatDoNotSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(Defaults(), 2)
