@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
@@ -39,9 +40,9 @@ func (d *byLimiter) decide(c *call) {
 		return
 	}
 	for _, limit := range d.limiter.Limits() {
-		one := check{limit: limit, key: key, fields: d.Fields}
+		one := ratefields.Check{Limit: limit, Style: ratefields.Style(d.Fields), PK: d.pk(limit, key)}
 		if limit == a.Limit {
-			one.decision = &a.Decision
+			one.Decision = &a.Decision
 		}
 		c.checks = append(c.checks, one)
 	}
@@ -56,6 +57,14 @@ func (o *Options) costOf(r *http.Request) int64 {
 		return 1
 	}
 	return o.Cost(r)
+}
+
+// pk is the partition key of a check.
+func (o *Options) pk(limit *weir.Limit, key string) []byte {
+	if o.PartitionKey == nil {
+		return nil
+	}
+	return o.PartitionKey(limit, key)
 }
 
 // fail handles a request that limits could not decide: it is refused, or passes.
@@ -156,7 +165,9 @@ func (d *byClaims) decide(c *call) {
 		return
 	}
 	takeAnswer(&c.event.Answer, v)
-	c.take(v, func(gate.Check) Fields { return d.Fields })
+	c.take(v, func(k gate.Check) (ratefields.Style, []byte) {
+		return ratefields.Style(d.Fields), d.pk(k.Claim.Limit, k.Claim.Key)
+	})
 	if c.event.Answer.Allowed && (d.CostAfter != nil || v.Holds()) {
 		c.followUp = newFollowUp(d.gate, v.Receipt(), d.actual, false)
 		c.followUp.measured = d.CostAfter != nil
@@ -209,10 +220,11 @@ func (o *Options) claimsByParts(parts []Part, decided *call) error {
 }
 
 // take adds the checks of the verdict that limited the request.
-func (c *call) take(v *gate.Verdict, fieldsOf func(gate.Check) Fields) {
+func (c *call) take(v *gate.Verdict, of func(gate.Check) (ratefields.Style, []byte)) {
 	for i := range v.Len() {
 		if k := v.At(i); k.Decided && !k.Shadow && !k.Aside {
-			one := check{limit: k.Claim.Limit, key: k.Claim.Key, decision: k.Decision, fields: fieldsOf(k), ban: k.Ban}
+			style, pk := of(k)
+			one := ratefields.Check{Limit: k.Claim.Limit, Decision: k.Decision, Style: style, Ban: k.Ban, PK: pk}
 			c.checks = append(c.checks, one)
 		}
 	}

@@ -121,7 +121,7 @@ func (d *byRules) decide(c *call) {
 	}
 	c.render(v, &c.view)
 	if len(c.checks) == 1 && v.Rule != nil { // nearly always
-		c.policy = d.policy(v.Rule, c.checks[0].limit)
+		c.policy = d.policy(v.Rule, c.checks[0].Limit)
 	}
 	if v.Outcome == gate.Passed && d.Explain == nil {
 		c.followUp = d.followUp(v)
@@ -141,7 +141,7 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 			c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
 			return
 		}
-		c.take(v, fieldsOf)
+		c.take(v, styleOf)
 		status, name, label := http.StatusTooManyRequests, "", ""
 		if v.Rule != nil {
 			status, name, label = v.Rule.Response().Status, v.Rule.Name(), v.Rule.Label()
@@ -149,7 +149,7 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 		c.exceed(status, v.RetryAfter(), bodyOf(v.Rule))
 		c.refusal.Rule, c.refusal.Label, c.refusal.say = name, label, wording.Of(v, request)
 	default:
-		c.take(v, fieldsOf)
+		c.take(v, styleOf)
 	}
 }
 
@@ -276,32 +276,35 @@ func (c *call) failByRules(err error) {
 
 // bodyOf is the body of the deciding rule, which may be nil; nil is a Problem, or a page.
 func bodyOf(rule *rules.Rule) Body {
-	switch {
-	case rule == nil || rule.Response().Body == "":
+	if rule == nil || rule.Response().Body == "" {
 		return nil
-	case rule.Response().Body == "problem":
-		return Problem
-	case rule.Response().Body == "json":
-		return PlainJSON
 	}
-	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
-		text, _ := rule.Body(&rules.Refusal{
-			Status:     refusal.Status,
-			RetryAfter: max(0, refusal.RetryAfter),
-			Message:    refusal.Message,
-			Violated:   refusal.Violated,
-			Language:   refusal.Language,
-		})
-		return rule.Response().ContentType, text
-	}
+	return func(_ *http.Request, refusal *Refusal) (string, []byte) { return refusal.BodyOf(rule) }
 }
 
-// fieldsOf relies on Fields having the order of ratefields.Style.
-func fieldsOf(c gate.Check) Fields {
-	if c.Rule == nil {
-		return Draft
+// BodyOf is the body of a refusal by a rule, which may be nil. It is for middleware of other protocols.
+func (r *Refusal) BodyOf(rule *rules.Rule) (contentType string, body []byte) {
+	switch {
+	case rule == nil || rule.Response().Body == "" || rule.Response().Body == "problem":
+		return Problem(nil, r)
+	case rule.Response().Body == "json":
+		return PlainJSON(nil, r)
 	}
-	return Fields(ratefields.StyleOf(c.Rule.Response().Fields))
+	body, _ = rule.Body(&rules.Refusal{
+		Status:     r.Status,
+		RetryAfter: max(0, r.RetryAfter),
+		Message:    r.Message,
+		Violated:   r.Violated,
+		Language:   r.Language,
+	})
+	return rule.Response().ContentType, body
+}
+
+func styleOf(c gate.Check) (ratefields.Style, []byte) {
+	if c.Rule == nil {
+		return ratefields.Draft, nil
+	}
+	return ratefields.StyleOf(c.Rule.Response().Fields), nil
 }
 
 // followUp is the follow-up of a granted verdict, or nil.

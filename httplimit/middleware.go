@@ -131,10 +131,10 @@ type call struct {
 	request  *http.Request // as the handler gets it
 	writer   http.ResponseWriter
 	event    Event
-	refusal  *Refusal // nil: the request goes on
-	body     Body     // of the refusal
-	checks   []check  // that fields describe
-	policy   []string // value of RateLimit-Policy of the checks, if it is known
+	refusal  *Refusal           // nil: the request goes on
+	body     Body               // of the refusal
+	checks   []ratefields.Check // that fields describe
+	policy   []string           // value of RateLimit-Policy of the checks, if it is known
 	followUp *followUp
 
 	// The memory of the deciders and of the fields.
@@ -144,17 +144,7 @@ type call struct {
 	view       rules.Request
 	attributes attributes
 	cost       int64
-	policies   []byte
-	remaining  []byte
-}
-
-// A check is the result of one limit.
-type check struct {
-	limit    *weir.Limit
-	key      string
-	decision *weir.Decision // nil for limits of a Limiter other than the deciding one
-	fields   Fields
-	ban      bool
+	fields     ratefields.Fields
 }
 
 // admit decides a request and adds the fields of its limits. Where it may not go on, admit writes the
@@ -204,9 +194,9 @@ func (c *call) exceed(status int, wait time.Duration, body Body) {
 	}
 	for i := range c.checks {
 		k := &c.checks[i]
-		hidden := c.event.Rule != nil && k.fields == NoFields
-		if !hidden && k.decision != nil && k.decision.RetryAfter != 0 {
-			r.Violated = append(r.Violated, k.limit.Name())
+		hidden := c.event.Rule != nil && k.Style == ratefields.None
+		if !hidden && k.Decision != nil && k.Decision.RetryAfter != 0 {
+			r.Violated = append(r.Violated, k.Limit.Name())
 		}
 	}
 	c.refusal, c.body = r, body

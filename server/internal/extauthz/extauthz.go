@@ -41,6 +41,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/server/internal/web"
 )
 
 // A service implements Authorization. It is safe for concurrent use.
@@ -67,10 +68,10 @@ func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK)
 
 // Check implements Authorization. It returns no error: see the package's comment.
 func (s *service) Check(ctx context.Context, r *auth.CheckRequest) (*auth.CheckResponse, error) {
-	w := &answer{header: make(http.Header)}
+	w := &answer{Response: web.NewResponse()}
 	request, err := s.restore(ctx, r.GetAttributes())
 	if err != nil {
-		w.header.Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintln(w, err)
 		return w.response(), nil
@@ -173,43 +174,25 @@ func (s *service) leaveOutEnvoy(ctx context.Context, r *http.Request) {
 
 // An answer is the response of the middleware.
 type answer struct {
-	header   http.Header
-	status   int
-	body     []byte
+	*web.Response
 	bodiless bool // the client speaks gRPC, and would get the body as the message of its status
-}
-
-// Header implements http.ResponseWriter.
-func (w *answer) Header() http.Header { return w.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *answer) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
-
-// Write implements http.ResponseWriter.
-func (w *answer) Write(text []byte) (int, error) {
-	w.body = append(w.body, text...)
-	return len(text), nil
 }
 
 // response is the answer in Envoy's words.
 func (w *answer) response() *auth.CheckResponse {
-	if w.status == http.StatusOK {
+	if w.Status == http.StatusOK {
 		return &auth.CheckResponse{Status: &rpc.Status{}, HttpResponse: &auth.CheckResponse_OkResponse{
 			OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: w.options()}}}
 	}
 	if w.bodiless {
-		w.body = nil
-		w.header.Del("Content-Type")
+		w.Body = ""
+		w.Header().Del("Content-Type")
 	}
-	return &auth.CheckResponse{Status: &rpc.Status{Code: int32(codeOf(w.status))},
+	return &auth.CheckResponse{Status: &rpc.Status{Code: int32(codeOf(w.Status))},
 		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: &auth.DeniedHttpResponse{
-			Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.status)},
+			Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.Status)},
 			Headers: w.options(),
-			Body:    strings.ToValidUTF8(string(w.body), "\uFFFD"),
+			Body:    strings.ToValidUTF8(w.Body, "\uFFFD"),
 		}}}
 }
 
@@ -230,7 +213,7 @@ func codeOf(status int) codes.Code {
 
 // options are the headers. They replace those of the service, as those of the gateway do.
 func (w *answer) options() (list []*core.HeaderValueOption) {
-	for name, lines := range w.header {
+	for name, lines := range w.Header() {
 		action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		for _, line := range lines {
 			list = append(list, &core.HeaderValueOption{AppendAction: action, Header: &core.HeaderValue{

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -31,12 +30,12 @@ type response struct {
 	ratelimit.RateLimitResponse
 	descriptorStatus
 	statuses [1]*ratelimit.RateLimitResponse_DescriptorStatus
-	headers  [usualHeaders]*core.HeaderValue
-	values   [usualHeaders]core.HeaderValue
+	headers  [defaultHeaders]*core.HeaderValue
+	values   [defaultHeaders]core.HeaderValue
 }
 
-// usualHeaders are RateLimit-Policy and RateLimit.
-const usualHeaders = 2
+// defaultHeaders are RateLimit-Policy and RateLimit.
+const defaultHeaders = 2
 
 type descriptorStatus struct {
 	ratelimit.RateLimitResponse_DescriptorStatus
@@ -247,8 +246,7 @@ func (c *call) headers(to *response, known *known) {
 			}
 		}
 	}
-	c.addDraft(to, known)
-	c.addWorst(&to.RateLimitResponse)
+	c.describe(to, known)
 	if wait > 0 {
 		add(&to.RateLimitResponse, "retry-after", strconv.FormatInt(ratefields.Seconds(wait), 10))
 	}
@@ -257,89 +255,43 @@ func (c *call) headers(to *response, known *known) {
 
 // include adds a check, unless its limit has a worse one.
 func (c *call) include(check *gate.Check) {
+	one := ratefields.Check{Limit: check.Claim.Limit, Decision: check.Decision, Ban: check.Ban}
+	if check.Rule != nil { // a limit that is no rule's has the default
+		one.Style = ratefields.StyleOf(check.Rule.Response().Fields)
+	}
 	for i := range c.checks {
-		if other := &c.checks[i]; other.Claim.Limit.SameState(check.Claim.Limit) {
-			if weir.Worse(check.Decision, other.Decision) {
-				*other = *check
+		if other := &c.checks[i]; other.Limit.SameState(one.Limit) {
+			if weir.Worse(one.Decision, other.Decision) {
+				*other = one
 			}
 			return
 		}
 	}
-	c.checks = append(c.checks, *check)
+	c.checks = append(c.checks, one)
 }
 
-// addDraft adds the two fields of the draft. Names of limits need no escaping in them.
-func (c *call) addDraft(to *response, known *known) {
-	r := &to.RateLimitResponse
-	granted := r.OverallCode == codeOK
-	policy, limits, whole := c.draft(c.checks, known, granted)
-	if !whole {
-		binding := slices.Clone(c.checks)
-		slices.SortStableFunc(binding, func(a, b gate.Check) int { return ratefields.Binding(a.Decision, b.Decision) })
-		policy, limits, _ = c.draft(binding, known, granted)
+// describe adds the fields of the limits. Names of limits need no escaping in them.
+func (c *call) describe(to *response, known *known) {
+	r, policy := &to.RateLimitResponse, ""
+	if len(c.checks) == 1 && c.checks[0].Style == ratefields.Draft && !c.checks[0].Ban { // nearly always
+		policy = known.policy[c.checks[0].Limit]
 	}
-	for i, value := range [usualHeaders]string{policy, limits} {
+	worst := c.fields.Describe(c.checks, r.OverallCode == codeOK, policy == "")
+	if policy == "" {
+		policy = string(c.fields.Policy)
+	}
+	for i, value := range [defaultHeaders]string{policy, string(c.fields.Limit)} {
 		if value != "" {
 			h := &to.values[i]
-			h.Key, h.Value = [usualHeaders]string{"ratelimit-policy", "ratelimit"}[i], value
+			h.Key, h.Value = [defaultHeaders]string{"ratelimit-policy", "ratelimit"}[i], value
 			r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
 		}
 	}
-}
-
-// draft is the values of the two fields, up to the first check that does not fit.
-func (c *call) draft(checks []gate.Check, known *known, granted bool) (policy, limits string, whole bool) {
-	policies, one := 0, ""
-	c.policy, c.text, whole = c.policy[:0], c.text[:0], true
-	for i := range checks {
-		k := &checks[i]
-		if fields(k.Rule) != "draft" {
-			continue
-		}
-		before, left := len(c.policy), len(c.text)
-		if !k.Ban { // a ban has no quota
-			one = known.policy[k.Claim.Limit]
-			c.policy = ratefields.AppendPolicy(c.policy, k.Claim.Limit)
-			policies++
-		}
-		c.text = ratefields.AppendLimit(c.text, k.Claim.Limit, k.Decision, granted)
-		if len(c.policy)+len(c.text) > ratefields.MaxBytes {
-			c.policy, c.text, whole = c.policy[:before], c.text[:left], false
-			break
-		}
-	}
-	if policies != 1 || one == "" {
-		one = string(c.policy)
-	}
-	return one, string(c.text), whole
-}
-
-// addWorst adds the X-RateLimit fields, of the most restrictive rule that has them.
-func (c *call) addWorst(r *ratelimit.RateLimitResponse) {
-	var worst *gate.Check
-	for i := range c.checks {
-		k := &c.checks[i]
-		switch fields(k.Rule) {
-		case "seconds", "unix_time":
-			if worst == nil || weir.Worse(k.Decision, worst.Decision) {
-				worst = k
-			}
-		}
-	}
 	if worst != nil {
-		d, unix := worst.Decision, fields(worst.Rule) == "unix_time"
-		add(r, "x-ratelimit-limit", strconv.FormatInt(worst.Claim.Limit.Most(), 10))
-		add(r, "x-ratelimit-remaining", strconv.FormatInt(d.Remaining, 10))
-		add(r, "x-ratelimit-reset", strconv.FormatInt(ratefields.Reset(worst.Claim.Limit, d, unix), 10))
+		for i, value := range worst.Single() {
+			add(r, ratefields.Singles[i], value)
+		}
 	}
-}
-
-// fields is the rule's choice of fields; a limit that is no rule's has the default.
-func fields(rule *rules.Rule) string {
-	if rule == nil {
-		return "draft"
-	}
-	return rule.Response().Fields
 }
 
 func add(r *ratelimit.RateLimitResponse, name, value string) {
@@ -365,7 +317,7 @@ func (p *part) body(r *ratelimit.RateLimitResponse) {
 		refusal.Message, refusal.Language = wording.Of(v, &p.request)(nil) // Envoy sends no Accept-Language
 		refusal.Violated = violated(v)
 	}
-	kind, text := render(v.Rule, refusal)
+	kind, text := refusal.BodyOf(v.Rule)
 	r.RawBody = text
 	add(r, "content-type", kind)
 }
@@ -378,17 +330,4 @@ func violated(v *gate.Verdict) (names []string) {
 		}
 	}
 	return names
-}
-
-// render makes the body that the rule says.
-func render(rule *rules.Rule, refusal *httplimit.Refusal) (kind string, text []byte) {
-	switch {
-	case rule == nil || rule.Response().Body == "" || rule.Response().Body == "problem":
-		return httplimit.Problem(nil, refusal)
-	case rule.Response().Body == "json":
-		return httplimit.PlainJSON(nil, refusal)
-	}
-	text, _ = rule.Body(&rules.Refusal{Status: refusal.Status, RetryAfter: max(0, refusal.RetryAfter),
-		Message: refusal.Message, Violated: refusal.Violated, Language: refusal.Language})
-	return rule.Response().ContentType, text
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/bounds"
+	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/rules"
 )
@@ -23,9 +24,8 @@ import (
 type call struct {
 	parts     []*part
 	questions []gate.Question
-	checks    []gate.Check // of the headers
-	text      []byte
-	policy    []byte
+	checks    []ratefields.Check // of the headers
+	fields    ratefields.Fields
 }
 
 // A part is one descriptor of a call.
