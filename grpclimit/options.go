@@ -31,8 +31,8 @@ type Options struct {
 	// that of a weir.LeakyQueue, holds the message back, and by gRPC's flow control its sender. Concurrency limits are
 	// held until the next message is received. Costs stay as charged.
 	Messages *Server
-	// Exempt are methods (/grpc.health.v1.Health/Check) and services (/grpc.health.v1.Health/) that no limit applies to,
-	// neither to their calls nor to their messages.
+	// Exempt are methods (/grpc.health.v1.Health/Check) and services (/grpc.health.v1.Health/): no limit applies to
+	// their calls and messages.
 	Exempt []string
 	// Observe is called for each call before its handler, for a failed lease renewal on another
 	// goroutine, and for a failed settlement or release after the handler. It runs on the call's goroutine and must
@@ -74,7 +74,8 @@ func (o *Options) server(decide func(context.Context, *Call, *admission)) (*Serv
 // newServer makes a Server from what all options have.
 func newServer(s Server) (*Server, error) {
 	if s.messages != nil && s.messages.isForCalls {
-		return nil, errors.New("grpclimit: the limits of Messages have Messages, Exempt or CostAfter, which are for calls")
+		return nil, errors.New("grpclimit: the limits of Messages have Messages, Exempt or CostAfter, " +
+			"which are for calls")
 	}
 	for _, method := range s.exempt {
 		if !strings.HasPrefix(method, "/") || strings.Count(method, "/") != 2 || strings.Contains(method, "//") {

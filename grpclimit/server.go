@@ -78,7 +78,8 @@ func ByRules(g *gate.Gate, options *RuleOptions) (*Server, error) {
 	}
 	o := given(options)
 	o.Clients = cmp.Or(o.Clients, new(clientaddr.Extractor))
-	return newServer(Server{decide: (&byRules{o, g}).decide, messages: o.Messages, exempt: o.Exempt, observe: o.Observe})
+	decide := (&byRules{o, g}).decide
+	return newServer(Server{decide: decide, messages: o.Messages, exempt: o.Exempt, observe: o.Observe})
 }
 
 // An admission is the decision on a call or a message.
