@@ -1,6 +1,6 @@
 // Package engine is the server's rate limiter for Go programs: a store with its layers, rules that are reloaded when
-// they change, a local store that decides while Redis does not respond, and metrics. [Open] assembles what the
-// command weir serve assembles, from the same parts.
+// they change, a local store that decides while Redis does not respond, and metrics. [Open] assembles it from
+// the parts of the command weir serve.
 //
 //	limits, err := engine.Open(ctx, engine.Config{Rules: "rules.yaml", Store: "redis://127.0.0.1:6379"})
 //	if err != nil {
@@ -42,8 +42,8 @@ type Config struct {
 	RulesTokenFile string
 	// Hashes are the URLs of Redis with a hash for each rule, which override Rules, and each other in this order.
 	Hashes []string
-	// Ledger is the Redis with the rules and exceptions of operators, which override all others. The default is that of
-	// Store, where weir serve writes them; "none" reads none. An Engine only reads it.
+	// Ledger is the Redis with the rules and exceptions of operators, which override all others. The default is the
+	// Redis of Store, where weir serve writes them; "none" switches it off. An Engine only reads it.
 	Ledger string
 	// Refresh is the time between reads of sources that announced no change; the default is 30 seconds.
 	Refresh time.Duration
@@ -55,7 +55,7 @@ type Config struct {
 
 	// Store is "memory", the default, or the URL of a Redis.
 	Store string
-	// Timeout is that of a Redis call; the default is 50 ms. Then on_store_error of each rule decides.
+	// Timeout bounds a Redis call; the default is 50 ms. Then on_store_error of each rule decides.
 	Timeout time.Duration
 	// Nodes is the number of processes that share the store. While it is down, each grants its share of a limit.
 	Nodes int
@@ -66,16 +66,16 @@ type Config struct {
 	// State is a file that preserves the counts in memory across restarts.
 	State string
 
-	// TrustedProxies are addresses and networks of proxies whose ClientHeader (X-Forwarded-For) is trusted; "unix" is
-	// every peer on a Unix socket.
+	// TrustedProxies are addresses and networks of trusted proxies: their ClientHeader (X-Forwarded-For) is read;
+	// "unix" is every peer on a Unix socket.
 	TrustedProxies []string
 	ClientHeader   string
 	// Geo finds the country and the autonomous system of an address, for rules that name them. The server has one that
 	// reads files in MaxMind's format.
 	Geo gate.Geo
-	// CountryHeader is a header in which every trusted proxy states the client's country, such as CF-IPCountry.
+	// CountryHeader is a header that has the client's country, set by every trusted proxy, such as CF-IPCountry.
 	CountryHeader string
-	// PathForm is the form in which paths are matched, in words of a rule file's path_form.
+	// PathForm is the form of paths for matching, in words of a rule file's path_form.
 	PathForm []string
 	// HashKey is the secret for hashing long keys, the same on all nodes.
 	HashKey string
@@ -170,7 +170,7 @@ func inRedis(rules string) bool {
 	return rules == engine.InStore || url && scheme != "https" && scheme != "http"
 }
 
-// version is that of this module in the program.
+// version is the version of this module in the program.
 func version() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -186,7 +186,7 @@ func version() string {
 
 // Middleware makes middleware that decides each request by the rules in force: httplimit.ByRules, with the accepted
 // methods, the form of paths, the trusted proxies and the country of the engine where the options, which may be nil,
-// have none.
+// leave them out.
 func (e *Engine) Middleware(options *httplimit.RuleOptions) (func(http.Handler) http.Handler, error) {
 	own, o := e.engine.HTTPOptions(), httplimit.RuleOptions{}
 	if options != nil {
@@ -200,7 +200,7 @@ func (e *Engine) Middleware(options *httplimit.RuleOptions) (func(http.Handler) 
 	return httplimit.ByRules(e.engine.Gate, &o)
 }
 
-// Decide decides a request that is none of HTTP: see [gate.Gate.Decide].
+// Decide decides a request of another protocol than HTTP: see [gate.Gate.Decide].
 func (e *Engine) Decide(ctx context.Context, r *rules.Request, ask gate.Ask, v *gate.Verdict) error {
 	return e.engine.Gate.Decide(ctx, r, ask, v)
 }
@@ -208,10 +208,10 @@ func (e *Engine) Decide(ctx context.Context, r *rules.Request, ask gate.Ask, v *
 // Gate is the gate of the engine, to settle, renew and release what Decide granted. Do not swap its rules.
 func (e *Engine) Gate() *gate.Gate { return e.engine.Gate }
 
-// Metrics are the metrics of weir serve, without those of the Go runtime and the process.
+// Metrics are the metrics of weir serve, without the metrics of the Go runtime and the process.
 func (e *Engine) Metrics() prometheus.Collector { return e.engine.Metrics.Registry() }
 
-// Reload reads all sources now, and waits until their rules are in force. The error lists what is not.
+// Reload reads all sources now, and waits until their rules are in force. The error lists the sources that failed.
 func (e *Engine) Reload(ctx context.Context) error { return e.engine.Reload(ctx) }
 
 // Close saves the state and closes the store, once. Call it after the last request.

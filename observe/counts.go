@@ -19,7 +19,7 @@ const (
 	other   = "(other)"   // rules beyond mostRules
 )
 
-// mostRules bounds the rules with series of their own: the first ones that count anything. Without
+// mostRules bounds the rules that have their own series: the first ones that count anything. Without
 // the bound a scrape of 100,000 rules takes over a second and 11 MB.
 const mostRules = 2000
 
@@ -29,7 +29,7 @@ type counted struct {
 	place place // guarded by Metrics.collecting
 }
 
-// A place says under which name counts are exported. It never changes: a counter that moved to
+// A place has the name of exported counts. It never changes: a counter that moved to
 // another series would look like a reset.
 type place uint8
 
@@ -319,7 +319,7 @@ func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, 
 	}
 }
 
-// collectUnfinished exports the requests whose response was not seen.
+// collectUnfinished exports the requests without a seen response.
 func (t *counted) collectUnfinished(to chan<- prometheus.Metric, name string, matters bool) {
 	if matters {
 		to <- counter(ruleUnfinished, t.unfinished(), name)

@@ -18,7 +18,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Metrics are the metrics of one server, in a registry of their own. They are safe for concurrent
+// Metrics are the metrics of one server, in their own registry. They are safe for concurrent
 // use.
 type Metrics struct {
 	registry   *prometheus.Registry
@@ -52,7 +52,7 @@ var degradedCounts = prometheus.NewDesc("weir_degraded_total",
 var decisionTook = prometheus.NewDesc("weir_decision_duration_seconds",
 	"Latency of decisions, including the store.", nil, nil)
 
-// New returns the metrics of a server of this version, with those of the Go runtime and of the
+// New returns the metrics of a server of this version, with the metrics of the Go runtime and of the
 // process.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
@@ -99,7 +99,7 @@ func (m *Metrics) Handler() http.Handler {
 // Gatherer returns all metrics, as Handler answers them.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return prometheus.Gatherers{m.registry, m.process} }
 
-// Registry returns the metrics without those of the Go runtime and the process, which a program that serves them
+// Registry returns the metrics without the Go runtime's and the process's, which a program that serves them
 // itself usually has. It is a prometheus.Collector.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
@@ -107,7 +107,7 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 func (m *Metrics) Verdict(v *gate.Verdict) { m.observe(v) }
 
 // VerdictTo returns an observer that counts each verdict and calls next, which also gets a number for drawing samples.
-// It is for internal/telemetry: an observer and a generator of its own cost a twentieth of a decision in memory.
+// It is for internal/telemetry: a second observer with its generator costs a twentieth of a decision in memory.
 func (m *Metrics) VerdictTo(next func(v *gate.Verdict, noise uint64)) func(*gate.Verdict) {
 	return func(v *gate.Verdict) { next(v, m.observe(v)) }
 }

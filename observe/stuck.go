@@ -13,7 +13,7 @@ import (
 // stuckAfter is how many calls of LookForStuck, one a second, a call of an embedded store must outlast to be stuck.
 const stuckAfter = 5
 
-// Watch returns an embedded store whose calls LookForStuck watches. A call in memory takes microseconds: one that has
+// Watch returns an embedded store; LookForStuck watches its calls. A call in memory takes microseconds: one that has
 // not returned for seconds holds a lock that others wait for, and only a restart ends it. Stores on a network have
 // timeouts instead.
 func (m *Metrics) Watch(store weir.Store) weir.Store {
@@ -89,7 +89,7 @@ const (
 	probeStuck = 5 * time.Second
 )
 
-// Probe makes readiness depend on a decision: decide, which must charge nothing, is called for health checks, at most
+// Probe makes readiness depend on a decision: decide, which must not charge, is called for health checks, at most
 // once a second and never twice at a time. The server is not ready while decide fails, or does not return. Where the
 // store is not embedded, an error is an outage, which on_store_error covers, and decide has seconds to return.
 func (m *Metrics) Probe(decide func() error, embedded bool) {

@@ -35,14 +35,14 @@ func Fit(available, cost, times int64) int64 {
 
 // Before is the decision of a request after which n more units were granted, at the same
 // instant and the same cost; d is the decision of the last of them. It holds for all
-// algorithms but buckets, whose waits depend on the level: see bucket.Before.
+// algorithms but buckets: their waits depend on the level: see bucket.Before.
 func Before(d weir.Decision, n int64) weir.Decision {
 	d.Remaining += n
 	d.RetryAfter = 0 // as the next one was granted
 	return d
 }
 
-// Micros is a wait as a Duration; a wait in the past is none.
+// Micros is a wait as a Duration; a wait in the past is 0.
 func Micros(us int64) time.Duration {
 	if us <= 0 {
 		return 0

@@ -20,7 +20,7 @@ const (
 	Problems     = 100       // mistakes that an error lists
 )
 
-// WorkPerMillisecond is about what a core of 2023 does in a millisecond, of Work.
+// WorkPerMillisecond is about the Work that a core of 2023 does in a millisecond.
 const WorkPerMillisecond = 150_000
 
 // Bounds of a rule.
@@ -49,7 +49,7 @@ const (
 	Ceiling      = 100    // multiple of its limit that one node may pass
 )
 
-// Bounds of what a gateway forwards to.
+// Bounds of a gateway's services.
 const (
 	Services  = 1000 // services of a file
 	Routes    = 1000 // routes of a file

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Short is the longest timeout under which a call need not watch its caller's context while it waits: it ends
+// Short is the longest timeout of a call that need not watch its caller's context while it waits: it ends
 // soon enough.
 const Short = 250 * time.Millisecond
 

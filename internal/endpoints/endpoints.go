@@ -16,8 +16,8 @@ import (
 const Other = "(other)"
 
 // How long a path keeps its place without a request, while others want one. A path is known to exist once a response
-// below 400 was seen. Any other may be junk, also at a service that answers 401 to everything or whose responses nobody
-// sees; yet it keeps its place for a while, since places that came and went at once would be no bound.
+// below 400 was seen. Any other may be junk, also at a service that answers 401 to everything or has responses that are
+// not seen; yet it keeps its place for a while, since places that came and went at once would be no bound.
 const (
 	keptKnown   = time.Hour
 	keptUnknown = time.Minute
@@ -44,7 +44,7 @@ func (p *path) expired(now int64) bool {
 	return now-p.last.Load() >= kept.Microseconds()
 }
 
-// Of returns the path by which a request is counted, or Other. It takes no place.
+// Of returns the path that counts a request, or Other. It takes no place.
 func (t *Table) Of(name string) string {
 	if name == "" || len(name) <= bounds.Text && t.has(name) {
 		return name
@@ -59,7 +59,7 @@ func (t *Table) has(name string) bool {
 	return len(t.paths) < bounds.Endpoints || t.paths[name] != nil
 }
 
-// Expire frees the places that expired, if none is free. It looks once a second.
+// Expire frees the places that expired, if no place is free. It looks once a second.
 func (t *Table) Expire(at time.Time) {
 	t.mu.RLock()
 	free := len(t.paths) < bounds.Endpoints
@@ -135,7 +135,7 @@ func (t *Table) Response(name string, status int, at time.Time) {
 	}
 }
 
-// replace gives a path that exists a place: if none is free, that of the unknown path with the oldest request.
+// replace gives a path that exists a place: if no place is free, the place of the unknown path with the oldest request.
 func (t *Table) replace(name string, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +154,7 @@ func (t *Table) replace(name string, now int64) {
 	p.known.Store(true)
 }
 
-// oldest is the unknown path with the oldest request; "" if there is none.
+// oldest is the unknown path with the oldest request; "" if all paths are known.
 func (t *Table) oldest() (oldest string) {
 	for name, p := range t.paths {
 		if !p.known.Load() && (oldest == "" || p.last.Load() < t.paths[oldest].last.Load()) {
@@ -172,7 +172,7 @@ func (t *Table) Len(at time.Time) int {
 	return len(t.paths)
 }
 
-// Adopt takes over the places of the rules before, so that an edit of rules frees none for junk. Call it before the
+// Adopt takes over the places of the rules before, so that an edit of rules frees no place for junk. Call it before the
 // table is in use.
 func (t *Table) Adopt(before *Table) {
 	if t == before {

@@ -3,7 +3,7 @@ package nearest
 
 import "strings"
 
-// longest is the longest text, in bytes, for which a word is searched.
+// longest is the longest text, in bytes, that is compared with words.
 const longest = 128
 
 // Of is the nearest word within two typing mistakes, the first of equally near ones, or "".

@@ -17,7 +17,7 @@ const largest = 999_999_999_999_999
 // of 128 bytes, and a proxy that cannot read a head of 4 KB takes its own failure for an outage.
 const MaxBytes = 2048
 
-// Binding orders decisions for fields that cannot hold all of them: those nearest to their end first, and none last.
+// Binding orders decisions for fields that cannot hold all of them: the ones nearest to their end first.
 func Binding(a, b *weir.Decision) int {
 	switch {
 	case a == nil || b == nil:
@@ -80,7 +80,7 @@ func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
 	return buffer
 }
 
-// Window is the time in microseconds in which the quota returns; 0 if it varies.
+// Window is the time in microseconds until the quota returns; 0 if it varies.
 func Window(limit *weir.Limit) int64 {
 	switch calendar, _ := limit.Spec().(weir.Calendar); {
 	case calendar.Unit > weir.Week:

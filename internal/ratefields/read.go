@@ -26,7 +26,7 @@ func InSeconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }
 
-// Exhausted is the longest t of the limits with r=0 in RateLimit; 0 if there is none, or if the field is malformed.
+// Exhausted is the longest t of the limits with r=0 in RateLimit; 0 if no limit has it, or if the field is malformed.
 func Exhausted(lines []string) (wait time.Duration) {
 	if len(lines) == 0 {
 		return 0

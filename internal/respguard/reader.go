@@ -65,7 +65,7 @@ func (r *reader) text(p []byte) (rest []byte, done bool, err error) {
 	return p[n:], r.skip == 0, nil
 }
 
-// header passes bytes of the line with which each element begins.
+// header passes bytes of the first line of each element.
 func (r *reader) header(p []byte) (rest []byte, done bool, err error) {
 	part, end := p, bytes.IndexByte(p, '\n')
 	if end >= 0 {

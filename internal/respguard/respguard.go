@@ -1,6 +1,6 @@
 // Package respguard stands between a connection to Redis and the client library that reads it. Libraries allocate the
 // lengths that a reply announces: one of 2^31 elements ends the process, one of 2^63 bytes is a panic. A guarded
-// connection fails instead, and so does one with a reply to no request: libraries take that for a bug of their own
+// connection fails instead, and so does one with a reply to no request: libraries take such a reply for their own bug
 // and panic, or give the reply to the next call.
 package respguard
 
@@ -44,7 +44,8 @@ type Conn struct {
 	failed error
 }
 
-// Guard guards a connection whose only user speaks RESP3 once it has said HELLO: it counts requests and replies too.
+// Guard guards a connection with one user, which speaks RESP3 once it has said HELLO: it counts requests and replies
+// too.
 func Guard(conn net.Conn, most Ceilings) *Conn {
 	g := Bound(conn, most)
 	g.asked = &writer{}

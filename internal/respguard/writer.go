@@ -58,7 +58,7 @@ func (w *writer) header(line []byte) {
 	w.words, w.all, w.name, w.named = n, n, w.name[:0], false
 }
 
-// word ends a word of a request, of which the first is its name.
+// word ends a word of a request; the first word is its name.
 func (w *writer) word() {
 	w.named = true
 	if w.words--; w.words > 0 {
@@ -77,7 +77,7 @@ func (w *writer) word() {
 	}
 }
 
-// answered takes a reply to the first request that has none.
+// answered takes a reply to the first request without a reply.
 func (w *writer) answered(reply shape) error {
 	confirms := reply.push && strings.HasSuffix(reply.kind, "subscribe") && !strings.Contains(reply.kind, "unsubscribe")
 	switch {

@@ -70,7 +70,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends whole lines, or, with an error, nothing.
+// Write appends whole lines, or returns an error without a change.
 func (f *File) Write(text []byte) (int, error) {
 	if err := f.reopen(); err != nil {
 		return 0, err
@@ -89,7 +89,8 @@ func (f *File) Write(text []byte) (int, error) {
 	return n, nil
 }
 
-// reopen opens the file anew if it was moved, as logrotate does, or deleted: lines would go where nobody reads them.
+// reopen opens the file anew if it was moved, as logrotate does, or deleted: lines would go into a file that is not
+// read.
 func (f *File) reopen() error {
 	if f.file == nil {
 		return f.open()

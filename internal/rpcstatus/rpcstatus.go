@@ -62,7 +62,7 @@ func (a *Answer) code() uint64 {
 	return unavailable
 }
 
-// maxPushback is the longest wait for which a client is told to retry within the call.
+// maxPushback is the longest wait after which a client is told to retry within the call.
 const maxPushback = time.Minute
 
 // Write answers a call. The caller may have set fields such as RateLimit before: they are metadata.

@@ -7,7 +7,7 @@ import "slices"
 // A Kind is how services of one kind read requests.
 type Kind struct {
 	Name string
-	// Form is the form of their paths, in words of path_form; none: it depends on the service.
+	// Form is the form of their paths, in words of path_form; empty: it depends on the service.
 	Form []string
 
 	Underscores bool // names: blanks before are dropped, NUL ends them, dots, blanks and brackets are underscores
@@ -16,7 +16,7 @@ type Kind struct {
 	Splits      bool // a blank or a comma ends a cookie, and begins the next
 }
 
-// Any stands for a service of which nothing is known: names and cookies are read as some service reads them.
+// Any stands for an unknown service: names and cookies are read as some service reads them.
 var Any = Kind{Underscores: true, Folds: true, Lists: true, Splits: true}
 
 // kinds is the only list of them. PHP: php_register_variable. Python: http.cookies, which Flask's predecessors, Bottle
@@ -32,7 +32,7 @@ var kinds = []Kind{
 	{Name: "go", Form: []string{"strict"}},
 }
 
-// Names are those of all kinds, after "", which is Any.
+// Names are the names of all kinds, after "", which is Any.
 func Names() []string {
 	list := []string{""}
 	for _, k := range kinds {

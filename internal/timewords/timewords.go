@@ -94,7 +94,7 @@ func (w *Words) count(u *unit, n time.Duration) string {
 	return fmt.Sprint(int64(n), w.gap+u.many)
 }
 
-// Window is the time in which a limit grants its units.
+// Window is the time that a limit takes to grant its units.
 func (w *Words) Window(limit *weir.Limit) string {
 	if calendar, ok := limit.Spec().(weir.Calendar); ok {
 		return w.calendar[calendar.Unit-weir.Minute]

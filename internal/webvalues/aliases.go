@@ -67,7 +67,7 @@ func underscored(name string) string {
 
 // aliasedCookie reports whether the service reads the cookie otherwise, or another part of the field as the cookie.
 // Python's http.cookies ends a value at a blank or a comma, and reads what follows as the next cookie. PHP and ASP.NET
-// read names like those of parameters.
+// read names like names of parameters.
 func (a *Request) aliasedCookie(k aliases, name, value string, known bool) bool {
 	for _, line := range a.lines("Cookie") {
 		for rest := line; rest != ""; {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBody is the length of the longest body of which fields are read.
+// MaxBody is the length of the longest body that is read for its fields.
 const MaxBody = 64 << 10
 
 // maxBodyFields is the maximum of a body's fields. PHP reads as many of a form.
@@ -17,7 +17,7 @@ const maxBodyFields = 1000
 // A Format is the format of a body.
 type Format uint8
 
-// The formats. An Unread body is one that a service may read, but nothing here does: multipart, a format without a
+// The formats. An Unread body is one that a service may read, but this package does not: multipart, a format without a
 // name, a charset other than UTF-8, a compressed body.
 const (
 	Unread Format = iota
@@ -44,7 +44,7 @@ func FormatOf(fields interface{ Values(name string) []string }) Format {
 	return Unread
 }
 
-// A Body has the fields of a body: those of a form, or the members of a JSON object. The zero Body has none.
+// A Body has the fields of a body: the fields of a form, or the members of a JSON object. The zero Body is empty.
 type Body struct {
 	unread  bool
 	form    *Request
@@ -60,7 +60,7 @@ type member struct {
 // UnreadBody is a body that is not read, so that each of its fields is doubtful.
 func UnreadBody() *Body { return &Body{unread: true} }
 
-// NewBody reads the fields of a whole body. Kind is that of a Request.
+// NewBody reads the fields of a whole body. Kind is the Kind of a Request.
 func NewBody(format Format, text []byte, kind string) *Body {
 	switch {
 	case len(text) == 0:
@@ -74,7 +74,7 @@ func NewBody(format Format, text []byte, kind string) *Body {
 	return UnreadBody()
 }
 
-// membersOf are the members of a valid JSON text; none if it is no object. They are not ok if they are too many.
+// membersOf are the members of a valid JSON text; empty if it is no object. They are not ok if they are too many.
 func membersOf(text []byte) (members []member, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if begin, _ := decoder.Token(); begin != json.Delim('{') {

@@ -12,7 +12,7 @@ import (
 // host of an absolute target to r.Host.
 //
 // An empty host is refused, because a service replaces it by its own name. Only HTTP/1.0 may omit
-// it. So is an IPv6 address without brackets, of which a service may read a part as the port.
+// it. So is an IPv6 address without brackets: a service may read its last part as the port.
 func Host(r *http.Request) (host string, err error) {
 	if r.Host == "" && !r.ProtoAtLeast(1, 1) {
 		return "", nil

@@ -11,21 +11,21 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Maxima of net/http and net/url, which read nothing of larger input. A service behind may read it:
+// Maxima of net/http and net/url, which do not read larger input. A service behind may read it:
 // rules would not see the values that it acts on.
 const (
 	maxParameters = 10_000
 	maxCookies    = 3000
 )
 
-// A Request is what is read of a request. Its methods are those of rules.Attributes, but for descriptors; they make no
-// copies and no maps.
+// A Request has the parts of a request that rules read. Its methods are the methods of rules.Attributes, but for
+// descriptors; they make no copies and no maps.
 type Request struct {
 	Host     string
 	RawQuery string
 	// Kind is how the service reads names and cookies: see servicekind. "" is how any service does.
 	Kind string
-	// Fields are the header fields, by their canonical names; an http.Header is one. nil: none.
+	// Fields are the header fields, by their canonical names; an http.Header is one. nil: no fields.
 	Fields interface{ Values(name string) []string }
 }
 
@@ -39,7 +39,7 @@ func (a *Request) lines(name string) []string {
 	return a.Fields.Values(name)
 }
 
-// Check refuses input of which the methods below, like net/http, would read nothing.
+// Check refuses input that the methods below, like net/http, would not read.
 func (a *Request) Check() error {
 	query := a.RawQuery
 	if len(query) >= maxParameters && strings.Count(query, "&") >= maxParameters {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirproject/weir/internal/timewords"
 )
 
-// A Page is what people see in a browser in place of what they asked for. It has no parts elsewhere and no scripts.
+// A Page is what people see in a browser in place of the page that they asked for. It has no parts elsewhere and no
+// scripts.
 type Page struct {
 	Status            int
 	Message, Language string        // Language of the message, a tag; "" is unknown
@@ -33,7 +34,7 @@ func readable(lines []string) bool {
 }
 
 // PrefersPage reports whether the lines of Accept (RFC 9110, section 12.5.1) prefer HTML to JSON. Equal weights, such
-// as those of */*, are no preference: programs send them.
+// as the weight of */*, are no preference: programs send them.
 func PrefersPage(accept []string) bool {
 	if len(accept) == 0 || !readable(accept) {
 		return false
@@ -42,7 +43,7 @@ func PrefersPage(accept []string) bool {
 	return page > max(weight(accept, "application", "json"), weight(accept, "application", "problem+json"))
 }
 
-// weight is the weight of a media type: that of the most specific range that has it.
+// weight is the weight of a media type: the weight of the most specific range that has it.
 func weight(accept []string, kind, subtype string) (weight float64) {
 	best := 0
 	for _, line := range accept {

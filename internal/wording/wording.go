@@ -1,4 +1,4 @@
-// Package wording has the sentences that front ends send to people with a refusal: those of the rule, and weir's own
+// Package wording has the sentences that front ends send to people with a refusal: the rule's sentences, and weir's own
 // in English and Chinese.
 package wording
 
@@ -33,7 +33,7 @@ func Of(v *gate.Verdict, r *rules.Request) Text {
 	return Undecided
 }
 
-// Own is the message of the rule that refuses, in the language of the request; ok is false if it has none.
+// Own is the message of the rule that refuses, in the language of the request; ok is false if it has no message.
 func Own(v *gate.Verdict, r *rules.Request, accept []string) (text, language string, ok bool) {
 	worst, decided := v.Worst()
 	if v.Outcome != gate.Refused || v.Reason == gate.Repeated || !decided ||
@@ -68,7 +68,7 @@ func refused(v *gate.Verdict, r *rules.Request, accept []string) (text, language
 	return Exceeded(wait)(accept)
 }
 
-// limitOf is the limit that refuses. The claim of a ban has a limit of its own, which nobody wrote: the first limit of
+// limitOf is the limit that refuses. The claim of a ban has a limit that stands in no file: the first limit of
 // its rule takes its place.
 func limitOf(v *gate.Verdict, worst *gate.Check) *weir.Limit {
 	if !worst.Ban {
@@ -197,8 +197,8 @@ func either(accept []string, en, zh string) (text, language string) {
 }
 
 // Language is "zh" if Accept-Language prefers any Chinese to any English, and "en" otherwise. One Chinese text serves
-// all scripts and regions, so a matcher of language distances, as messages of rules have it, has nothing to choose
-// from: it takes 2.5 µs and 21 allocations.
+// all scripts and regions, so a matcher of language distances, as messages of rules have it, has no choice to
+// make: it takes 2.5 µs and 21 allocations.
 func Language(accept []string) string {
 	best, chosen := 0.0, "en"
 	if !readable(accept) {

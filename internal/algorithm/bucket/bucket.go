@@ -12,7 +12,7 @@ import (
 
 // State is a bucket. The zero State is a full one.
 //
-// Continuous: the bucket will be full at At + Part/Den microseconds, Den being that of
+// Continuous: the bucket will be full at At + Part/Den microseconds, Den being the denominator of
 // the limit's Interval (the theoretical arrival time of GCRA).
 // Step: Part units are missing at the mark At, and each whole period since adds Refill.
 type State struct{ At, Part int64 }

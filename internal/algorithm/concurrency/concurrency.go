@@ -18,7 +18,7 @@ type Lease struct {
 }
 
 // State is the leases by expiry, soonest first, and by id, some of them expired. The zero State
-// holds none.
+// is empty.
 type State struct {
 	leases []Lease
 	units  int64            // of all leases, expired ones too
@@ -150,7 +150,7 @@ func (s *State) held(now int64) int64 {
 	return s.units - s.goneUnits
 }
 
-// dead is the number of expired leases. It looks at those that expired since it was last asked.
+// dead is the number of expired leases. It looks at leases that expired since it was last asked.
 func (s *State) dead(now int64) int {
 	for s.gone < len(s.leases) && s.leases[s.gone].Expires <= now {
 		s.goneUnits += s.leases[s.gone].Units
@@ -176,7 +176,7 @@ func (s *State) purge(now int64) {
 	s.gone, s.goneUnits = 0, 0
 }
 
-// put adds a lease whose id has none.
+// put adds a lease with a new id.
 func (s *State) put(lease Lease) {
 	lease.Units = min(lease.Units, weir.MaxUnits-s.units)
 	s.units += lease.Units

@@ -36,7 +36,7 @@ const (
 	convertedAhead // of a state that was Ahead
 )
 
-// New is a state of the given counts, that of slice newest last.
+// New is a state of the given counts, slice newest last.
 func New(newest int64, counts []int64) *State {
 	if len(counts) == 0 {
 		return &State{}
@@ -49,7 +49,7 @@ func New(newest int64, counts []int64) *State {
 	return s
 }
 
-// Counts are the newest slice's index and the counts, that of slice newest last.
+// Counts are the newest slice's index and the counts, slice newest last.
 func (s *State) Counts() (newest int64, counts []int64) {
 	for i := s.oldest(); i <= s.newest; i++ {
 		counts = append(counts, s.count(i))
@@ -99,7 +99,7 @@ func (s *State) ahead(other, l *weir.Limit, now int64) bool {
 	return s.Used() && start > now && start > floorDiv(now, l.Tick())*l.Tick()+l.Period()
 }
 
-// Back moves the slices by as much as takes the newest to that of now, if it is Ahead.
+// Back moves the slices so that the newest is the slice of now, if it is Ahead.
 func (s *State) Back(l *weir.Limit, now int64) {
 	if s.Ahead(l, now) {
 		s.newest, s.read = floorDiv(now, l.Slice()), asWritten
@@ -129,7 +129,7 @@ func (s *State) charge(l *weir.Limit, n, slice int64) {
 	s.add(slice, min(n, weir.MaxUnits-s.sumOfAll()))
 }
 
-// Refund takes up to n units from the slice that holds takenAt, if it still counts. It changes nothing else: counts
+// Refund takes up to n units from the slice that holds takenAt, if it still counts. It changes no other slice: counts
 // under the numbers of another limit stay in its slices. It returns the units.
 func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) (back int64) {
 	taken := floorDiv(takenAt, other.Slice())
@@ -152,7 +152,7 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	return d
 }
 
-// describe is Decision for a known number of available units, of which a charge of n leaves n less, and a clock that
+// describe is Decision for a known number of available units, n less after a charge of n, and a clock that
 // was read.
 func (s *State) describe(l *weir.Limit, available, cost, now, slice, elapsed int64, d *weir.Decision) {
 	d.Remaining, d.At = max(0, available), weir.Instant(now)
@@ -168,7 +168,7 @@ func (s *State) describe(l *weir.Limit, available, cost, now, slice, elapsed int
 	}
 }
 
-// Adopt is the state, which was written under the numbers of another limit, under those of to. A reading does not
+// Adopt is the state, which was written under the numbers of another limit, under the numbers of to. A reading does not
 // depend on the clock, because each must give the same until the state is written: now only tells whether the state is
 // Ahead. So the newest slice is placed by its end. That may lie ahead; then the clock reads as that slice. The other
 // slices are placed behind it by the least possible age of their units.
@@ -182,9 +182,9 @@ func (s *State) Adopt(from, to *weir.Limit, now int64) *State {
 	return adopted
 }
 
-// AdoptCharged is Adopt for a charge at now. The newest slice is that of now at the latest, if the clock did not step
-// back: if each of two limits placed it at the end of the other's slice, it would run away from the clock where both
-// charge by turns.
+// AdoptCharged is Adopt for a charge at now. The newest slice is the slice of now at the latest, if the clock did not
+// step back: if each of two limits placed it at the end of the other's slice, it would run away from the clock where
+// both charge by turns.
 func (s *State) AdoptCharged(from, to *weir.Limit, now int64) *State { return s.adopt(from, to, now) }
 
 // same reports whether two limits have the same slices.
@@ -366,7 +366,7 @@ func (s *State) sumOfAll() int64 {
 	return int64(s.total)
 }
 
-// count is that of slice i; 0 if it is not stored.
+// count is the count of slice i; 0 if it is not stored.
 func (s *State) count(i int64) int64 {
 	if uint64(s.newest-i) >= uint64(s.slots) {
 		return 0

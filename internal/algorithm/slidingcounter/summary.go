@@ -12,7 +12,7 @@ type Summary struct {
 	Fading int64 // units of the slice before them
 	Last   int64 // the newest slice with units; any slice if there are none
 
-	// Frees is the first slice, Slice or a later one, in which a request fits beside the slices
+	// Frees is the first slice, Slice or a later one, with space for a request beside the slices
 	// that count in full then. FreesFull and FreesFading are Full and Fading in that slice.
 	Frees, FreesFull, FreesFading int64
 }

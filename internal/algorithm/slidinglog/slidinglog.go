@@ -77,7 +77,7 @@ func (s *State) charge(n, now, used int64, dead int) {
 }
 
 // Refund takes up to n units from the entry of takenAt. It drops only the entries that neither limit counts in a later
-// window: other is the one under which the log was charged last. It returns the units.
+// window: other is the limit of the last charge. It returns the units.
 func (s *State) Refund(l, other *weir.Limit, n, takenAt, now int64) (back int64) {
 	if n == 0 {
 		return 0
@@ -223,7 +223,7 @@ func (s *State) places() int {
 // Used reports whether the log has units: without, it is as if never used.
 func (s *State) Used() bool { return s.count > 0 }
 
-// Newest is the instant of the newest charge; the earliest, if there is none.
+// Newest is the instant of the newest charge; the earliest instant of an empty log.
 func (s *State) Newest() int64 {
 	if s.count > 0 {
 		return s.newest().At

@@ -14,7 +14,7 @@ type State struct {
 	// Until is set if the window was opened under other numbers and counts longer than the
 	// limit's own would: the instant at which it ends. A charge makes the window the limit's own.
 	Until int64
-	// Grid is by how much the clock of epochs and calendars is ahead of that of Start, in µs. Where it changes, a
+	// Grid is by how much the clock of epochs and calendars is ahead of the clock of Start, in µs. Where it changes, a
 	// window stays the one that its start lies in.
 	Grid int64
 }
@@ -52,8 +52,8 @@ func Charge(l *weir.Limit, s State, n, now int64) State {
 	return s
 }
 
-// Settle is Charge, but a window that is open under the numbers of another limit stays as it is where those of l would
-// end its count sooner: that an earlier charge is corrected is no reason.
+// Settle is Charge, but a window that is open under the numbers of another limit stays as it is where the numbers of l
+// would end its count sooner: that an earlier charge is corrected is no reason.
 func Settle(l, other *weir.Limit, s State, n, now int64) (_ State, others bool) {
 	own := Adopt(other, l, s)
 	charged, until := Charge(l, own, n, now), end(other, s.Start, s.Grid)
@@ -64,7 +64,7 @@ func Settle(l, other *weir.Limit, s State, n, now int64) (_ State, others bool) 
 	return s, true
 }
 
-// Refund takes n units from the count if takenAt lies in the window that is open now. It changes nothing else.
+// Refund takes n units from the count if takenAt lies in the window that is open now. It changes no other part.
 func Refund(l *weir.Limit, s State, n, takenAt, now int64) State {
 	w := open(l, s, now)
 	if w.Count > 0 && takenAt >= w.Start && takenAt < stop(l, w) {
@@ -139,7 +139,7 @@ func ours(l *weir.Limit, s State, now int64) State {
 	return State{Start: begin(l, max(now, s.Start), s.Grid), Count: s.Count, Grid: s.Grid}
 }
 
-// own reports whether each key has windows of its own.
+// own reports whether each key has its own windows.
 func own(l *weir.Limit) bool {
 	return l.Algorithm() == weir.AlgorithmFixedWindow && l.Anchor() == weir.First
 }

@@ -1,5 +1,5 @@
 // Package console serves the operators' web pages below /console. They are static files, which read and change
-// everything through the admin API in JSON: what a page shows, curl can read. Besides them the package has the
+// everything through the admin API in JSON: curl can read every value of a page. Besides them the package has the
 // login at /v1/admin/session, which turns a token of the admin API into a cookie.
 package console
 

@@ -19,8 +19,8 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// policy lets a page load scripts and styles of this server, ask this server, and nothing else. Scripts and styles
-// in the page itself are refused too, so that a text which somebody put into a key cannot become one.
+// policy lets a page load scripts and styles of this server, ask this server, and no other. Scripts and styles
+// in the page itself are refused too, so that a text which a client put into a key cannot become one.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -11,7 +11,7 @@ import (
 
 const maxLogin = 4 << 10 // bytes of a login's body
 
-// A session is the answer to GET: what the caller may do.
+// A session is the answer to GET: the permissions of the caller.
 type session struct {
 	Login  bool   `json:"login" doc:"The caller is not known, and has to log in."`
 	Name   string `json:"name,omitzero"`
@@ -98,7 +98,7 @@ func (c *Config) cookie(r *http.Request) (*http.Cookie, error) {
 	return cookie, nil
 }
 
-// finish sends a cookie and nothing else.
+// finish sends a cookie without a body.
 func finish(w http.ResponseWriter, r *http.Request, cookie *http.Cookie) {
 	cookie.Secure = r.TLS != nil
 	http.SetCookie(w, cookie)

@@ -50,7 +50,7 @@ type service struct {
 	limited http.Handler
 }
 
-// New returns a function that registers the service at a server. The options, which it changes, are those of
+// New returns a function that registers the service at a server. The options, which it changes, are the options of
 // httplimit.ByRules: their Clients are the trusted proxies before Envoy. context_extensions of Envoy's routes are the
 // descriptors of rules.
 func New(g *gate.Gate, options *httplimit.RuleOptions) (func(grpc.ServiceRegistrar), error) {
@@ -127,7 +127,8 @@ func (s *service) restore(ctx context.Context, a *auth.AttributeContext) (*http.
 
 func shortened(text string) string { return text[:min(len(text), 80)] }
 
-// headers are those of a request. With encode_raw_headers each line comes by itself, else lines of one name are joined.
+// headers are the headers of a request. With encode_raw_headers each line comes separately, else lines of one name are
+// joined.
 func headers(sent *auth.AttributeContext_HttpRequest) http.Header {
 	h := make(http.Header, len(sent.GetHeaders())+1)
 	add := func(name, value string) {
@@ -211,7 +212,7 @@ func codeOf(status int) codes.Code {
 	return codes.PermissionDenied
 }
 
-// options are the headers. They replace those of the service, as those of the gateway do.
+// options are the headers. They replace the service's headers, as the gateway's do.
 func (w *answer) options() (list []*core.HeaderValueOption) {
 	for name, lines := range w.Header() {
 		action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD

@@ -9,13 +9,13 @@
 // from trusted peers ([clientaddr.Extractor]). Other peers get a 403, with a sentence that says
 // what to configure.
 //
-//	X-Forwarded-Method   X-Original-Method              the method; that of the subrequest is ignored
+//	X-Forwarded-Method   X-Original-Method              the method; the subrequest's own is ignored
 //	X-Forwarded-Uri      X-Original-URI, X-Original-URL the unchanged target, or a whole URL
 //	X-Forwarded-Host                                    the host, unless the URL has it; not empty
 //	X-Forwarded-For                                     the client's address, as the Extractor reads it
 //
-// A proxy writes one of the columns and may pass on the other from the client. A request whose
-// headers disagree is refused, and so is one without a method, a target or a host.
+// A proxy writes one of the columns and may pass on the other from the client. A request with
+// headers that disagree is refused, and so is one without a method, a target or a host.
 // ?headers=forwarded or ?headers=original in the proxy's URL selects one column.
 //
 // # Responses
@@ -53,8 +53,9 @@ type handler struct {
 	limited http.Handler
 }
 
-// New returns the handler, for any method and path. The options, which it changes, are those of httplimit.ByRules:
-// their Clients are the trusted peers; with nil no peer is trusted, and every request is answered 403.
+// New returns the handler, for any method and path. The options, which it changes, are the options of
+// httplimit.ByRules: their Clients are the trusted peers; with nil no peer is trusted, and every request is answered
+// 403.
 func New(g *gate.Gate, options *httplimit.RuleOptions) (http.Handler, error) {
 	options.KeepEstimates = true
 	if options.Clients == nil {
@@ -98,7 +99,7 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	fmt.Fprintln(w, err)
 }
 
-// Parameters are those of the URL that the proxy requests.
+// Parameters are the parameters of the URL that the proxy requests.
 type parameters struct {
 	deny                int  // the status of refusals; 0: their own
 	forwarded, original bool // the columns of headers to read

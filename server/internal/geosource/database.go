@@ -95,8 +95,8 @@ func children(node []byte, bits uint) [2]uint {
 	return [2]uint{number(node[:size]), number(node[size : 2*size])}
 }
 
-// sample finds what the records have. The nodes of a hostile file may form far more paths than there are nodes, so
-// leaves are counted, those without a record too.
+// sample finds the fields of the records. The nodes of a hostile file may form far more paths than there are nodes, so
+// leaves are counted, leaves without a record too.
 func (d *database) sample() {
 	n, seen := 0, make(map[uintptr]bool)
 	all := d.reader.Networks(maxminddb.IncludeNetworksWithoutData(), maxminddb.IncludeAliasedNetworks())
@@ -128,14 +128,14 @@ func (d *database) lookUp(client netip.Addr, use func(*record)) {
 	}
 }
 
-// A record is what is read of a network's.
+// A record has the fields that are read of a network's record.
 type record struct {
 	place, flat, registered string // country.iso_code or country, country_code, registered_country.iso_code
 	asn                     uint32
 }
 
-// country is the code of the country; "" if the record has none. The country where a network is registered stands in
-// for that where it is used: satellites and anycast have no other.
+// country is the code of the country; "" if the record has no country. The country where a network is registered stands
+// in for that where it is used: satellites and anycast have no other.
 func (r *record) country() string {
 	for _, code := range []string{r.place, r.flat, r.registered} {
 		if rules.IsCountry(code) {
@@ -151,7 +151,7 @@ func (r *record) UnmarshalMaxMindDBCursor(at mmdbdata.Cursor) (mmdbdata.Cursor, 
 	return r.fields(at, nil)
 }
 
-// fields reads the fields of a map: those of the record, or with code the iso_code of a country.
+// fields reads the fields of a map: the record itself, or with code the iso_code of a country.
 func (r *record) fields(at mmdbdata.Cursor, code *string) (next mmdbdata.Cursor, err error) {
 	fields, err := at.Map()
 	if err != nil {

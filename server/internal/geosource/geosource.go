@@ -1,8 +1,8 @@
 // Package geosource reads files in MaxMind's format (MMDB), which have countries or autonomous systems of addresses,
 // and again after each change.
 //
-// A file is read into memory as a whole: a map of it would end the process when somebody truncates it. It is checked
-// before it is used, so that a half-written or hostile file changes nothing: the last good one stays in use.
+// A file is read into memory as a whole: a map of it would end the process when another program truncates it. It is
+// checked before it is used, so that a half-written or hostile file is not used: the last good one stays.
 package geosource
 
 import (
@@ -24,7 +24,7 @@ import (
 // MaxFile is the largest file in bytes.
 const MaxFile = 1 << 30
 
-// A Source is some files of which the first that knows an address counts. It is a ruleset.Source without rules, so
+// A Source is some files; the first that knows an address decides. It is a ruleset.Source without rules, so
 // that it is reloaded and reported like the others, and a gate.Geo.
 type Source struct {
 	files []*file

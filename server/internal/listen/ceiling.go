@@ -30,7 +30,7 @@ func (c *Counts) Open() int64 { return c.open.Load() }
 // Refused returns the number of connections that were closed because the limit was reached.
 func (c *Counts) Refused() int64 { return c.refused.Load() }
 
-// Refuse counts a connection that a front end with a ceiling of its own closed.
+// Refuse counts a connection that a front end closed because of its own ceiling.
 func (c *Counts) Refuse() { c.refused.Add(1) }
 
 // A ceiling closes new connections while the maximum is open. Letting them wait, as
@@ -120,14 +120,14 @@ func (c *ceiling) counted(conn net.Conn, free func()) net.Conn {
 	return conn
 }
 
-// A Conn is what a listener knows of a connection.
+// A Conn has a listener's facts about a connection.
 type Conn struct {
 	gone   func()
 	refuse func() // nil: the connection is not reserved
 	read   atomic.Int64
 }
 
-// Of returns what a listener of this package knows of its connection.
+// Of returns the Conn of a connection that a listener of this package accepted.
 func Of(conn net.Conn) *Conn {
 	for {
 		switch inner := conn.(type) {
@@ -151,7 +151,7 @@ func (c *Conn) Reserved() bool { return c.refuse != nil }
 // Refuse counts a reserved connection that asks for anything else.
 func (c *Conn) Refuse() { c.refuse() }
 
-// Read returns how many bytes have come, those of the TLS protocol included.
+// Read returns how many bytes have come, bytes of the TLS protocol included.
 func (c *Conn) Read() int64 { return c.read.Load() }
 
 type tcpConn struct {

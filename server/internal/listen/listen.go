@@ -19,8 +19,8 @@
 // # Connection limit
 //
 // An idle connection costs a file descriptor, and the process has a limited number of them for all
-// its work. Connections are counted where they are accepted, so the limit includes those that an
-// HTTP server hands over (WebSockets). One client may hold a part of them only, or it could shut out
+// its work. Connections are counted where they are accepted, so the limit includes connections that
+// an HTTP server hands over (WebSockets). One client may hold a part of them only, or it could shut out
 // all others. A few more than the maximum may be reserved for health checks: a server that is full
 // and works must not be restarted for that.
 //
@@ -62,7 +62,7 @@ type Config struct {
 	Passed map[string]*os.File
 
 	// Certs and Keys are PEM files: certificates with their chains, and the key of each. A client gets
-	// the certificate with the name that it asks for, else one whose wildcard covers it, else the first.
+	// the certificate with the name that it asks for, else one with a wildcard that covers it, else the first.
 	// Files are reloaded when they change; a pair that cannot be used is logged, and the previous one
 	// stays.
 	Certs, Keys []string
@@ -89,7 +89,7 @@ type Config struct {
 	// Exempt, if non-nil, reports addresses without that limit.
 	Exempt func(netip.Addr) bool
 	// Reserve is the number of connections beyond these maxima that are open for health checks, for
-	// 2 seconds each. The front end asks [Of], and ends those that want anything else.
+	// 2 seconds each. The front end asks [Of], and ends connections that want anything else.
 	Reserve int
 	// Counts, if non-nil, counts the connections of this listener alone.
 	Counts *Counts
@@ -100,7 +100,7 @@ type Config struct {
 }
 
 // Listen opens the listener. Mistakes in the config are of type *[weir.InputError], joined if there
-// are several; other errors are those of the network and of the files.
+// are several; other errors come from the network and the files.
 //
 // With TLS the connections are of type *tls.Conn, as http.Server requires for HTTP/2. With the
 // PROXY protocol a connection's addresses wait for the header, as its first Read does: call
@@ -199,7 +199,7 @@ func (c Config) behindBalancer(listener net.Listener) net.Listener {
 	}
 }
 
-// namesAClient refuses headers whose source is not TCP. A Unix socket as source would look like a
+// namesAClient refuses headers with a source other than TCP. A Unix socket as source would look like a
 // peer on a Unix socket of this server, which may be trusted.
 func namesAClient(h *proxyproto.Header) error {
 	if h.Command.IsLocal() || h.TransportProtocol == proxyproto.TCPv4 || h.TransportProtocol == proxyproto.TCPv6 {

@@ -19,7 +19,7 @@ const (
 	share refusal = "one address has its share of the connections: its further connections are closed"
 )
 
-// places are those of a listener. They are divided so that one client cannot hold all of them: a
+// places are the connections that a listener may hold. They are divided so that one client cannot hold all of them: a
 // client is an address of IPv4, or a network of IPv6.
 type places struct {
 	most   int                   // 0: no limit

@@ -81,8 +81,8 @@ func (r *reloader) stat() (files []os.FileInfo) {
 	return files
 }
 
-// read returns the configuration of the files. Of those that cannot be used the previous content stays, and the error
-// names them: a pair that is half-written must not hold up the renewal of another one.
+// read returns the configuration of the files. The previous content of an unusable file stays, and the error names
+// the file: a pair that is half-written must not hold up the renewal of another one.
 func (r *reloader) read(previous *tls.Config) (config *tls.Config, err error) {
 	config = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: r.nextProtos}
 	var errs []error
@@ -141,7 +141,7 @@ func Uncovered(certs, keys, hosts []string) (missed []string, err error) {
 	return missed, nil
 }
 
-// requireClients requires certificates of clients, signed by those of the file.
+// requireClients requires certificates of clients, signed by the authorities in the file.
 func (r *reloader) requireClients(config, previous *tls.Config) error {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	// A session ticket would outlive the removal of its CA from the file.

@@ -21,8 +21,8 @@ func (a address) openUnix(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		// On some systems the file gets the mode of the socket; on the others it has that of
-		// the umask until the Chmod below.
+		// On some systems the file gets the mode of the socket; on the others it has the mode
+		// of the umask until the Chmod below.
 		return c.Control(func(fd uintptr) { narrow(fd, uint32(a.mode)) })
 	}}
 	listener, err := config.Listen(ctx, "unix", a.path)

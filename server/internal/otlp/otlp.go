@@ -1,8 +1,8 @@
 // Package otlp sends traces and metrics to an OpenTelemetry collector, over HTTP. Only the command weir serve imports
 // it: other programs do not compile the SDK.
 //
-// A collector that does not respond delays nothing: spans wait in a bounded queue, and those that do not fit are lost
-// and counted.
+// A collector that does not respond delays no request: spans wait in a bounded queue, and spans that do not fit are
+// lost and counted.
 package otlp
 
 import (
@@ -93,8 +93,8 @@ func (x *Exporter) openTraces(ctx context.Context) error {
 	return nil
 }
 
-// noRedirect is the choice of a proxy, which is asked before each request: also before those of redirects, which must
-// not be followed. A server that answers with one would get all traces, or answer with the next one without end.
+// noRedirect is the choice of a proxy, which is asked before each request: also before redirected requests, which must
+// not be sent. A server that answers with one would get all traces, or answer with the next one without end.
 func noRedirect(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the collector answered %s, to %s: redirects are not followed; give the URL of the "+
@@ -103,7 +103,7 @@ func noRedirect(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// Metrics begins to send the series of m, and adds those of the exporter to them. Call it once.
+// Metrics begins to send the series of m, and adds the exporter's own series. Call it once.
 func (x *Exporter) Metrics(ctx context.Context, m *observe.Metrics) error {
 	if x.settings.traces {
 		const help = "Spans for the OpenTelemetry collector, by result. lost: the queue was full, or the collector " +
@@ -132,7 +132,7 @@ func (x *Exporter) Metrics(ctx context.Context, m *observe.Metrics) error {
 	return nil
 }
 
-// Close sends what is left until ctx ends: what is not sent then is lost. Call it after the last request.
+// Close sends the remaining spans and metrics until ctx ends; the rest is lost. Call it after the last request.
 func (x *Exporter) Close(ctx context.Context) error {
 	defer context.AfterFunc(ctx, x.stop)()
 	defer x.stop()

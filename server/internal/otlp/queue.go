@@ -9,7 +9,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// A queue passes spans to the batches of the SDK, which has a queue too but does not tell what it dropped. Spans
+// A queue passes spans to the batches of the SDK, which has a queue too but does not report dropped spans. Spans
 // occupy room from their end until their batch was sent.
 type queue struct {
 	sdktrace.SpanProcessor

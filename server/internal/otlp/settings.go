@@ -14,7 +14,7 @@ const (
 	mostQueue  = 100_000
 )
 
-// settings are those that the SDK does not read itself, or reads without an error.
+// settings are the variables that the SDK does not read, or reads without an error.
 type settings struct {
 	url             string // without a slash at its end; "": that of the environment
 	traces, metrics bool
@@ -23,7 +23,7 @@ type settings struct {
 
 func (s *settings) off() bool { return !s.traces && !s.metrics }
 
-// variables are those with few values. The SDK takes the default where it does not know a value.
+// variables are the variables with few values. The SDK takes the default where it does not know a value.
 var variables = []struct {
 	name    string
 	allowed []string

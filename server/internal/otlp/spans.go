@@ -21,7 +21,7 @@ const (
 	maxState = 512 // of tracestate, as W3C Trace Context says
 )
 
-// methods are those that name a span.
+// methods are the methods that name a span.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
 	http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace}
 
@@ -45,7 +45,7 @@ func (x *Exporter) Request(listener string, r *http.Request) (*http.Request, fun
 	return r.WithContext(ctx), func(status int) { end(span, status, http.StatusInternalServerError) }
 }
 
-// end ends the span of a request with its status. Statuses from failed on are errors, and so is none.
+// end ends the span of a request with its status. Statuses from failed on are errors, and so is a missing status.
 func end(span trace.Span, status, failed int) {
 	if status > 0 {
 		span.SetAttributes(attribute.Int("http.response.status_code", status))
@@ -68,8 +68,8 @@ func (c carrier) Get(key string) string {
 	return value
 }
 
-// Verdict adds the span of a decision to that of its request, as the function of gate.WithTrace. The span has no key:
-// that may be personal data.
+// Verdict adds the span of a decision to the span of its request, as the function of gate.WithTrace. The span has no
+// key: that may be personal data.
 func (x *Exporter) Verdict(ctx context.Context, v *gate.Verdict) {
 	if x.traces == nil || !trace.SpanFromContext(ctx).IsRecording() {
 		return

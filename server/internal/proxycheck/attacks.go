@@ -13,7 +13,7 @@ type Attack struct {
 	Bytes string
 }
 
-// A request is the plain one, whose parts the attacks replace.
+// A request is the plain request; attacks replace parts of it.
 type request struct {
 	method, path, query, host string
 	fields                    []string
@@ -195,7 +195,7 @@ func (b *builder) oddFields() {
 }
 
 // sizes has those around the maxima of proxies and weir: 4 to 16 KB in buffers, 60 KB and 1 MB as a whole. A proxy
-// sends weir more than it got, so a head just below its own maximum is not below that of its second request.
+// sends weir more than it got, so a head just below its own maximum is not below the maximum of its second request.
 func (b *builder) sizes() {
 	for _, n := range []int{255, 1 << 10, 3 << 10, 4000, 6000, 7000, 7500, 7800, 8000, 8100, 8200, 10_000, 12_000,
 		14_000, 14_500, 14_900, 15_100, 15_200, 15_300, 15_360, 16_000, 20_000, 30_000, 32_000, 57_000, 60_000, 65_000,

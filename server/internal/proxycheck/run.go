@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A Config is a request, and what is varied in it.
+// A Config is a request, and the parts to vary in it.
 type Config struct {
 	URL    *url.URL
 	Method string
@@ -30,7 +30,7 @@ type Config struct {
 	// Methods adds other methods. A rule with a method does not count them.
 	Methods bool
 	// Mark is a field that only responses of the service have. "": an answer is the service's if its status is 2xx, or
-	// that of a plain request that was served; a proxy may send such answers too.
+	// the status of a plain request that was served; a proxy may send such answers too.
 	Mark string
 	// Most is the maximum number of plain requests until one is refused.
 	Most int
@@ -51,7 +51,7 @@ type Passed struct {
 	Status int
 }
 
-// A Report is what was sent, and what passed.
+// A Report lists the requests that were sent, and the ones that passed.
 type Report struct {
 	Plain    int         // requests until one was refused
 	Served   int         // status of a plain request that was served
@@ -133,7 +133,7 @@ func (r *run) phase(ctx context.Context, p phase) error {
 // errNotReached is the end of the plain requests.
 var errNotReached = errors.New("there is no limit, or it is larger; name a request with a small limit")
 
-// exhaust sends the plain request until it is refused. The first answer is that of a request that is served.
+// exhaust sends the plain request until it is refused. The first answer belongs to a request that is served.
 func (r *run) exhaust(ctx context.Context) (served, refused, sent int, err error) {
 	for sent = range r.Most {
 		got, err := r.send(ctx, r.plain)
@@ -195,13 +195,13 @@ func (r *run) confirm(ctx context.Context, a Attack) (got answer, passed bool, e
 	return got, err == nil && r.served(got), err
 }
 
-// An answer is the status of a response, 0 if there is none, and whether it has the service's mark.
+// An answer is the status of a response, 0 if there is no response, and whether it has the service's mark.
 type answer struct {
 	status int
 	marked bool
 }
 
-// send sends an attack over a connection of its own, and returns the first answer that is not 1xx. An
+// send sends an attack over a new connection, and returns the first answer that is not 1xx. An
 // error is a proxy that does not accept connections.
 func (r *run) send(ctx context.Context, a Attack) (got answer, err error) {
 	conn, err := r.connect(ctx)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// spell adds requests whose key is another one for a reader that follows the RFCs, and the same for some service. Each
-// could be counted under a value that the client chooses.
+// spell adds requests with a key that is another one for a reader that follows the RFCs, and the same for some service.
+// Each could be counted under a value that the client chooses.
 func (b *builder) spell(key string) {
 	kind, name, _ := strings.Cut(key, ".")
 	switch kind {
@@ -110,7 +110,7 @@ func (b *builder) spelling(kind, reader, text, bytes string) {
 	b.add(fmt.Sprintf("%s %.60q (%s)", kind, text, reader), bytes)
 }
 
-// find is the value of a pair; "" if there is none.
+// find is the value of a pair; "" if there is no such pair.
 func find(pairs []string, name string) string {
 	for _, pair := range pairs {
 		if key, value, _ := strings.Cut(strings.TrimSpace(pair), "="); key == name {
