@@ -6,7 +6,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// DecideBatch implements weir.Batcher. Requests are decided one after the other, each at an instant of its own.
+// DecideBatch implements weir.Batcher. Requests are decided one after the other, each at its own instant.
 func (s *Store) DecideBatch(ctx context.Context, requests []weir.Request) {
 	refused := false // the request that Follows refers to
 	for i := range requests {

@@ -9,11 +9,11 @@ import (
 const (
 	// wallStep is the least step of the wall clock that counts as one: clocks are kept right by less without a step.
 	wallStep = time.Second
-	// lookEvery is how often the clocks are compared, while somebody asks.
+	// lookEvery is how often the clocks are compared, while requests come.
 	lookEvery = time.Second
 )
 
-// WithWarn sets a function that is told of a step of the wall clock, by which windows of calendars and epochs begin.
+// WithWarn sets a function that is told of a step of the wall clock, which windows of calendars and epochs follow.
 func WithWarn(warn func(string)) Option { return func(s *Store) { s.wall.warn = warn } }
 
 // wall compares the wall clock with the store's, which is monotonic: a machine may start with a wrong time.

@@ -7,9 +7,9 @@ import (
 )
 
 // keyer hashes keys. The table holds 95 bits of a key's hash instead of its text: an entry has one size whatever the
-// key's length, and one look finds it. Two keys share a counter if those bits agree, for which there is a chance of
-// about 10^-17 among a million keys; the random words, which nobody outside the process knows, keep it from being
-// brought about. The construction is that of wyhash (Wang Yi), twice over.
+// key's length, and one look finds it. Two keys share a counter if those bits agree: a chance of
+// about 10^-17 among a million keys. Clients cannot choose such keys, because the random words are secret to the
+// process. The construction is wyhash (Wang Yi), twice over.
 type keyer [8]uint64
 
 func newKeyer() (k keyer) {

@@ -26,7 +26,7 @@ type kind struct {
 
 func kindOf(l *weir.Limit) *kind { return &kinds[l.Algorithm()] }
 
-// state is what a claim is decided on: two numbers, or a large one.
+// state is the state of a claim: two numbers, or a large one.
 type state struct {
 	a, b  int64
 	until int64 // of a window that other numbers opened; never stored
@@ -34,14 +34,15 @@ type state struct {
 }
 
 // A decider has the steps of internal/algorithm. Arguments and results are values: behind an interface, a pointer to
-// one would be allocated. Receivers are pointers: a value would cost a call more. A step that returns a state changes a large one in place.
+// one would be allocated. Receivers are pointers: a value would cost a call more. A step that returns a state changes a
+// large one in place.
 type decider interface {
 	// available is how many units the state has left, or −1 if the limit is exceeded.
 	available(l *weir.Limit, s state, now moment) int64
 	// charge takes n units; of a lease, all of them under its id.
 	charge(l *weir.Limit, s state, n int64, now moment, lease string) state
-	// refund gives units back to a state that other's numbers wrote, and drops nothing that they count. It returns the
-	// limit in whose form the state is. found is false if there was nothing to give back: a lease was gone, or no
+	// refund gives units back to a state that other's numbers wrote, and keeps all that they count. It returns the
+	// limit whose form the state has. found is false if no units could be given back: a lease was gone, or no
 	// window that counts has units of that instant.
 	refund(l, other *weir.Limit, s state, r returned, now moment) (after state, in *weir.Limit, found bool)
 	// decision describes the state for a next request of the cost.
@@ -58,12 +59,12 @@ type decider interface {
 }
 
 // A settler charges units that correct an earlier charge, where other's numbers wrote the state, in its own way. It
-// returns the limit in whose form the state is.
+// returns the limit whose form the state has.
 type settler interface {
 	settle(l, other *weir.Limit, s state, n int64, now moment) (after state, in *weir.Limit)
 }
 
-// returned is what a refund gives back.
+// returned are the units that a refund gives back.
 type returned struct {
 	lease           string
 	n, takenAt, due int64
@@ -71,8 +72,8 @@ type returned struct {
 
 // A taker decides a request without a transaction, on a state that the limit's own numbers wrote.
 type taker interface {
-	// newest is the instant before which a charge does not count: that of the newest one, or of its window or slice. A
-	// charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
+	// newest is the instant before which a charge does not count: the instant of the newest charge, or of its window or
+	// slice. A charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
 	newest(l *weir.Limit, s state) int64
 	// take is available, charge and decision of one request. a and b are the state after a grant. Of a large state, a
 	// is by how many bytes it grew; with peeks it is not written.
@@ -93,7 +94,7 @@ type keeper interface {
 	growth(b *large, l *weir.Limit, n, now int64) int64
 }
 
-// plain has the steps of an algorithm whose states mean the same under all numbers and at all times.
+// plain has the steps of an algorithm with states that mean the same under all numbers and at all times.
 type plain struct{}
 
 func (plain) ahead(*weir.Limit, state, moment) bool                   { return false }
@@ -138,8 +139,8 @@ func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
 // live reports whether a claim's lease is held.
 func live(c *weir.Claim, s state, now moment) bool { return s.large.leases().Live(c.Lease, now.at) }
 
-// settle charges units that correct an earlier charge. It returns the limit in whose form the state is: other, whose
-// numbers wrote it, if they count longer and units are left of what they count.
+// settle charges units that correct an earlier charge. It returns the limit whose form the state has: other, the
+// limit that wrote it, if it counts longer and still has units.
 func settle(c *weir.Claim, other *weir.Limit, s state, now moment) (state, *weir.Limit) {
 	l, k := c.Limit, kindOf(c.Limit)
 	if special, ok := k.decider.(settler); ok {

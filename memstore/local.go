@@ -6,8 +6,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Local limits keys in this process alone: a limiter of one or several limits on a store of its own. Errors that a
-// program could do nothing about are refusals. Make one with NewLocal; it is safe for concurrent use.
+// A Local limits keys in this process alone: a limiter of one or several limits on its own store. Errors that a
+// program cannot handle are refusals. Make one with NewLocal; it is safe for concurrent use.
 type Local struct{ limiter *weir.Limiter }
 
 // NewLocal makes a Local, with room for as many keys as New has. It panics if a limit is wrong, since programs write

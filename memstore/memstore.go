@@ -1,15 +1,15 @@
 // Package memstore is the embedded store: limits decided in this process's memory.
 //
 // It keeps a fixed number of keys and bytes at most (a million and 1 GiB unless said otherwise),
-// needs no goroutine, and allocates nothing for a key that it knows. Refusals of token buckets
+// needs no goroutine, and does not allocate for a known key. Refusals of token buckets
 // and windows take no lock at all; other refusals take a lock of their key. Keys are held
 // as keyed hashes of 95 bits: a long key costs no more than a short one.
 //
-// A store that is full first drops keys that are indistinguishable from keys never used. If there are none, a new key
-// shares one overflow key with all other new keys of its limit: a flood of new keys can never erase the state of a
-// key that is being limited. A key that later gets an entry of its own starts unused there; refunds of earlier
-// reservations go to the overflow key. A new key of a concurrency limit gets [ErrFull] instead: each lease belongs to
-// its key. [Store.Stats] counts overflow decisions and dropped keys.
+// A store that is full first drops keys that are indistinguishable from keys never used. If there is no such key, a new
+// key shares one overflow key with all other new keys of its limit: a flood of new keys can never erase the state of a
+// key that is being limited. A key that later gets its own entry starts unused there; refunds of earlier reservations
+// go to the overflow key. A new key of a concurrency limit gets [ErrFull] instead: each lease belongs to its key.
+// [Store.Stats] counts overflow decisions and dropped keys.
 package memstore
 
 import (
@@ -90,7 +90,7 @@ func WithMaxBytes(n int64) Option {
 }
 
 // WithoutOverflow makes a full store return [ErrFull] for new keys of any limit, instead of sharing one overflow key,
-// and describe keys that it does not hold as never used. It is for programs with a policy of their own for a full
+// and describe keys that it does not hold as never used. It is for programs with their own policy for a full
 // store, such as the ceilings of package layers, which grant.
 func WithoutOverflow() Option { return func(s *Store) { s.apart = true } }
 
@@ -131,8 +131,8 @@ type Stats struct {
 	Dropped  int64 // keys that were dropped to make room
 	Bytes    int64 // about the memory of the keys and their states
 
-	// Unfound are claims of refunds that gave nothing back, since no window that counts has units of the instant at
-	// which they were taken: mostly it is over by then. A bucket has no such instants, a lease gets ErrLeaseGone.
+	// Unfound are claims of refunds without an effect: no window that counts has units of the instant of
+	// the charge, mostly it is over by then. A bucket has no such instants, a lease gets ErrLeaseGone.
 	Unfound int64
 }
 
@@ -147,7 +147,7 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// id is what the table knows a key under a limit by. The limit's hash is mixed in so that a constant key under many
+// id identifies a key under a limit in the table. The limit's hash is mixed in so that a constant key under many
 // limits spreads too.
 func (s *Store) id(key string, limit *weir.Limit) id {
 	a, b := s.keyer.sum(key)

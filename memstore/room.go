@@ -24,7 +24,7 @@ func (s *Store) room(now moment) bool {
 	return true
 }
 
-// dropExpired drops one key whose state equals that of an unused key. If nothing has expired, it
+// dropExpired drops one key with a state equal to an unused key's. If no key has expired, it
 // costs one check per shard: a flood of new keys stays cheap.
 func (s *Store) dropExpired(now moment) bool {
 	for i := range s.shards {
@@ -118,8 +118,8 @@ func (s *Store) full(now moment) bool {
 	return !s.dropExpired(now)
 }
 
-// Sweep drops every key whose state equals that of an unused key, and returns their number. It is
-// optional: a full store makes room by itself. Call it to release memory after a flood.
+// Sweep drops every key with a state equal to an unused key's, and returns their number. It is
+// optional: a full store makes room without it. Call it to release memory after a flood.
 func (s *Store) Sweep() int {
 	now, swept := s.now(), 0
 	for i := range s.shards {
@@ -177,7 +177,7 @@ func (h *soonest) Pop() any {
 
 // ErrFull is returned (wrapped) if a request needs memory beyond the ceilings: a new key of a concurrency limit (a
 // lease on a shared overflow key could not be found again), any new key of a store made WithoutOverflow, or a log that
-// would grow. Nothing was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error applies.
+// would grow. No claim was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error applies.
 var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; "+
 	"raise WithMaxKeys or WithMaxBytes (weir serve: --max-keys, --max-bytes)", weir.ErrUnavailable)
 

@@ -36,7 +36,7 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 }
 
 // take is a request to a known key under the numbers that wrote its state: one look-up, and then the entry's own word
-// or mutex. ok is false, and nothing was done, where a transaction must decide: for a lease, say.
+// or mutex. ok is false, and no state changed, where a transaction must decide: for a lease, say.
 func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter,
 	delay time.Duration, at weir.Instant, ok bool) {
 	if key == "" || uint64(cost) > weir.MaxUnits {
@@ -91,7 +91,7 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 	}
 }
 
-// takeWide is a request to a state of two numbers, of which a refusal takes no lock.
+// takeWide is a request to a state of two numbers; a refusal takes no lock.
 func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) (granted bool, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
@@ -140,7 +140,7 @@ func (s *Store) takeLarge(e *entry, big *large, k *kind, cost int64, now moment)
 	return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 }
 
-// grown counts the bytes by which a large state grew.
+// grown counts the bytes that a large state grew by.
 func (s *Store) grown(bytes int64) {
 	if bytes != 0 {
 		s.large.Add(bytes)
@@ -178,7 +178,7 @@ func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int
 }
 
 // giveBack is the refund of a lease, or to a bucket of one word, of a known key in a store that never was full. ok is
-// false, and nothing was done, where a transaction must do it.
+// false, and no state changed, where a transaction must do it.
 func (s *Store) giveBack(c *weir.Claim, takenAt int64, decisions []weir.Decision) (ok bool, err error) {
 	id := s.id(c.Key, c.Limit)
 	sh := s.shard(id.hash)

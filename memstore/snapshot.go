@@ -141,9 +141,9 @@ func onWall(l *weir.Limit, s state, by int64) state {
 	return s
 }
 
-// Load reads what Save wrote into a store that is still empty, without the keys whose
-// time is over. The limits may have other numbers by now. A file that is damaged, of
-// another program or of another version is an error, and nothing of it is loaded.
+// Load reads what Save wrote into a store that is still empty, without expired
+// keys. The limits may have other numbers by now. A file that is damaged, of
+// another program or of another version is an error, and no key of it is loaded.
 func (s *Store) Load(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

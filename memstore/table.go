@@ -14,7 +14,7 @@ import (
 //
 // The lowest bit of word is a lock. A state is held in one of three forms:
 //
-//	narrow  a continuous bucket whose unit has a small denominator: all of it in word, see pack.
+//	narrow  a continuous bucket with units of a small denominator: all of it in word, see pack.
 //	        A grant is one compare-and-swap. part is minus the denominator.
 //	wide    two numbers: word, shifted left, and part, which is never negative.
 //	large   behind owner, see large, under its own mutex; word is only the mark of an entry that moved or is dead.
@@ -32,8 +32,8 @@ type entry struct {
 	part  atomic.Int64
 }
 
-// owner is the limit whose numbers wrote a state. Entries of small states share owners; that of a large state is the
-// head of it.
+// owner is the limit that wrote a state. Entries of small states share owners; a large state begins with its
+// owner.
 type owner struct{ limit *weir.Limit }
 
 const (
@@ -45,7 +45,7 @@ const (
 
 	partBits  = 12
 	wordShift = partBits + 1
-	// origin is the instant from which narrow words count, 2026-01-01: they reach 35 years to both sides of it. States
+	// origin is the zero of narrow words, 2026-01-01: they reach 35 years to both sides of it. States
 	// beyond are wide.
 	origin = 1_767_225_600_000_000
 
@@ -53,7 +53,7 @@ const (
 	sharedTag = 1 << 31
 )
 
-// id is what the table knows a key by.
+// id identifies a key in the table.
 type id struct {
 	hash uint64
 	tag  uint32
@@ -118,7 +118,7 @@ func form(l *weir.Limit, st state) int64 {
 // holds reports whether the entry is of that form.
 func (e *entry) holds(form int64) bool { return min(e.part.Load(), 0) == form }
 
-// stateOf reads a state whose word and part were read before.
+// stateOf reads a state from its word and part.
 func stateOf(word, part int64, big *large) state {
 	if part < 0 {
 		return unpack(word)
@@ -142,7 +142,7 @@ func (e *entry) write(st state) {
 	e.seq.Add(1)
 }
 
-// table is an open-addressing hash table whose readers take no lock. Writers hold the shard's mutex. A slot is used
+// table is an open-addressing hash table with readers that take no lock. Writers hold the shard's mutex. A slot is used
 // once: a dead entry stays until the table is replaced, so that a reader of the slot never finds another key in it.
 type table struct {
 	slots []entry
@@ -210,7 +210,7 @@ func (t *table) all(yield func(*entry) bool) {
 	}
 }
 
-// reserve makes room for n entries in a shard whose mutex the caller holds, and none of whose entries it has locked.
+// reserve makes room for n entries in a shard. The caller holds the shard's mutex and no lock of its entries.
 func (s *Store) reserve(sh *shard, n int) {
 	if t := sh.table.Load(); !t.fits(n) {
 		s.resize(sh, roomy(t.live+n))

@@ -23,10 +23,10 @@ type hold struct {
 	locked bool  // the word, or a large state
 }
 
-// fewTogether is the number of claims up to which a decision needs little of the stack.
+// fewTogether is the largest number of claims of a decision that needs little of the stack.
 const fewTogether = 4
 
-// decideTogether is Decide of several claims, once. ok is false, and nothing was done, where a transaction must decide.
+// decideTogether is Decide of several claims, once. ok is false, and no state changed, where a transaction must decide.
 func (s *Store) decideTogether(claims []weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	if len(claims) > fewTogether {
 		return s.decideMany(claims, decisions)
@@ -100,7 +100,7 @@ func (t together) find(s *Store, claims []weir.Claim, now moment) (newer, ok boo
 	return newer, true
 }
 
-// readable reports whether the claim can be tried on the entry, of which it locks a large state.
+// readable reports whether the claim can be tried on the entry; it locks a large state.
 func (h *hold) readable(c *weir.Claim) bool {
 	if h.owner.limit != c.Limit { // it must be adopted, unless only a bucket's capacity may differ
 		return h.part < 0 && form(c.Limit, state{}) == h.part
@@ -115,7 +115,7 @@ func (h *hold) readable(c *weir.Claim) bool {
 	return h.locked
 }
 
-// try decides one of the claims on the state that was read. It charges nothing.
+// try decides one of the claims on the state that was read. It does not charge.
 func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
 	h.a, h.b, granted = h.take(c, d, now, true)
 	h.writes = granted && c.Cost > 0
@@ -137,7 +137,7 @@ func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a,
 	return a, b, granted
 }
 
-// write locks the entries that a grant changes and writes them, if nothing changed since they were read.
+// write locks the entries that a grant changes and writes them, if they are unchanged since they were read.
 func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) bool {
 	for i := range t {
 		if h := &t[i]; h.writes && !h.lock(claims[i].Limit) {

@@ -34,7 +34,7 @@ type place struct {
 	limit   *weir.Limit // whose numbers the state is read under
 }
 
-// start finds what the claims are decided on.
+// start finds the states of the claims.
 func (t *transaction) start(s *Store, claims []weir.Claim) {
 	t.begun(s, claims)
 	for i := range claims {
@@ -118,7 +118,7 @@ func (t *transaction) first(i int) int {
 	return -1
 }
 
-// run is Decide, once it is known what the claims are decided on.
+// run is Decide, once the states of the claims are known.
 func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error) {
 	if granted, ok := t.refuse(times, decisions); ok {
 		return granted, nil
@@ -138,7 +138,7 @@ func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error)
 	return granted, nil
 }
 
-// refuse answers without a mutex if nothing is to change: a refusal, a peek, a cost of 0.
+// refuse answers without a mutex if no state is to change: a refusal, a peek, a cost of 0.
 func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted int64, ok bool) {
 	read := 0
 	for read < len(t.claims) && t.read(read) {
@@ -349,7 +349,7 @@ func (t *transaction) asked(i int) weir.Claim {
 	return c
 }
 
-// root is the claim whose place claim i is decided on.
+// root is the claim that has the place of claim i.
 func (t *transaction) root(i int) int {
 	if twin := t.place(i).twin; twin != 0 {
 		return twin - 1
@@ -357,7 +357,7 @@ func (t *transaction) root(i int) int {
 	return i
 }
 
-// view is the state of a claim's place under the claim's own numbers: those of a twin may differ.
+// view is the state of a claim's place under the claim's own numbers: a twin's may differ.
 func (t *transaction) view(i int) state {
 	p := t.place(t.root(i))
 	return adopt(p.limit, t.claims[i].Limit, p.state, t.now, false)
@@ -373,7 +373,7 @@ func (t *transaction) changes() bool {
 	return false
 }
 
-// charge charges each claim its cost times over, or none of them: the error is ErrFull.
+// charge charges each claim its cost times over, or no claim at all: the error is ErrFull.
 func (t *transaction) charge(times int64) error {
 	if t.store.tight() && !t.spare(times) {
 		return ErrFull
@@ -474,7 +474,7 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 	return ok
 }
 
-// found counts a claim that gave nothing back. It is false for a lease that was gone.
+// found counts a claim without units to give back. It is false for a lease that was gone.
 func (t *transaction) found(c *weir.Claim, found bool) bool {
 	if !found && c.Lease == "" && !c.Limit.Refills() {
 		t.store.unfound.Add(1)

@@ -99,7 +99,7 @@ type released struct {
 	Released bool `json:"released"`
 }
 
-// Enumerated texts: those of the gate.
+// Enumerated texts of the gate.
 type (
 	outcome gate.Outcome
 	reason  gate.Reason

@@ -59,7 +59,7 @@ func (a *ask) rulesRequest() *rules.Request {
 	return &a.request
 }
 
-// gateAsk is the ask for the gate. A claim without a cost has that of the ask.
+// gateAsk is the ask for the gate. A claim without a cost has the cost of the ask.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 	g := gate.Ask{Times: a.times, Lease: a.lease, ID: a.id, Keep: a.keep}
 	if a.cost >= 0 {
@@ -100,7 +100,7 @@ func (a *attributes) Cookie(name string) string { return value(a.cookies, name, 
 // Descriptor implements rules.Attributes.
 func (a *attributes) Descriptor(name string) string { return value(a.descriptors, name, equal) }
 
-// MakeRequestID is the id of a request that has none: see gate.Verdict.
+// MakeRequestID is the id of a request without one: see gate.Verdict.
 func (a *attributes) MakeRequestID() string {
 	if len(a.made) == 0 {
 		a.made = requestid.Append(a.made)
@@ -108,7 +108,7 @@ func (a *attributes) MakeRequestID() string {
 	return unsafe.String(&a.made[0], len(a.made))
 }
 
-// id is the id of the request, made if it has none.
+// id is the id of the request, made if it has no id.
 func (a *attributes) id() string {
 	if id := requestid.Of(a); id != "" {
 		return id

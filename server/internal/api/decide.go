@@ -17,7 +17,7 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// decide decides one ask, or the asks of a batch together: those with the same key under one limit are
+// decide decides one ask, or the asks of a batch together: asks with the same key under one limit are
 // granted in their order.
 func (a *api) decide(ctx context.Context, c *call) error {
 	if !c.batch {
@@ -91,7 +91,7 @@ func (a *api) peek(ctx context.Context, c *call) error {
 	return a.decide(ctx, c)
 }
 
-// reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has none.
+// reset resets the counts of an ask. Peeking makes its claims; an allowed or denied request has no claims.
 func (a *api) reset(ctx context.Context, c *call) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (c *call) appendMessage(ask *ask) {
 	}
 }
 
-// appendRequestID appends the id under which the audit log has a request that did not pass.
+// appendRequestID appends the id that the audit log has for a request that did not pass.
 func (c *call) appendRequestID(ask *ask) {
 	if !ask.requested || ask.times == 0 || c.verdict.Outcome == gate.Passed {
 		return
@@ -261,7 +261,7 @@ func (c *call) appendKeyed(check *gate.Check, keys bool) {
 	c.out = b
 }
 
-// appendSkipped lists the rules that matched and were not checked, and those for which no store answered.
+// appendSkipped lists the rules that matched and were not checked, and the ones without an answer of a store.
 func (c *call) appendSkipped() {
 	opening := `,"skipped":[{"rule":"`
 	skip := func(rule *rules.Rule, why string) {

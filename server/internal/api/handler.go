@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// A Config is what a handler needs besides the gate.
+// A Config has the parts that a handler needs besides the gate.
 type Config struct {
 	Access *web.Access // read-only callers may peek; nil: everybody may do everything
 	// Form is the form into which paths are brought before rules are matched. It should be the form

@@ -26,7 +26,7 @@ func problemOf(err error) *web.Problem {
 		"the store did not answer; whether it carried out the operation is not known")
 }
 
-// appendString appends any bytes as JSON; those that are not UTF-8 become U+FFFD.
+// appendString appends any bytes as JSON; invalid UTF-8 becomes U+FFFD.
 func appendString(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {

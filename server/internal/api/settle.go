@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// reserve decides, and in the same decision acquires a lease on a key of its own: since it can be
+// reserve decides, and in the same decision acquires a lease on a separate key: since it can be
 // released only once, the reservation can be settled only once, from any node. If the store does not
 // answer, the failure policy of the rules decides, and there is no reservation.
 func (a *api) reserve(ctx context.Context, c *call) error {
@@ -33,7 +33,7 @@ func (a *api) reserve(ctx context.Context, c *call) error {
 	return nil
 }
 
-// reservation is the receipt as a token; nil if nothing was reserved.
+// reservation is the receipt as a token; nil without a reservation.
 func (a *ask) reservation(receipt gate.Receipt, guard *weir.Claim) *token {
 	t := &token{Version: 1, TTL: a.ttl, lifetime: guard.Limit.Period()}
 	for i := range receipt {

@@ -129,7 +129,7 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	return &t, receipt, nil
 }
 
-// rule is the rule in force with this name; nil if there is none. Only charges of rules with count_if, and
+// rule is the rule in force with this name; nil if there is no such rule. Only charges of rules with count_if, and
 // leases, have a name.
 func (a *api) rule(name string) *rules.Rule {
 	if name == "" {

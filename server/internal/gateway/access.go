@@ -101,7 +101,7 @@ func (l *AccessLog) write(lines []byte, count int64) {
 	l.written.Add(count)
 }
 
-// Wrap returns a handler whose requests are logged.
+// Wrap returns a handler that logs its requests.
 func (l *AccessLog) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &access{ResponseWriter: w, began: time.Now()}
@@ -128,7 +128,7 @@ func (l *AccessLog) Decided(r *http.Request, e httplimit.Event) {
 
 type accessKey struct{}
 
-// An access is what a line says of a request and its response.
+// An access has the fields of a line about a request and its response.
 type access struct {
 	http.ResponseWriter
 	began                      time.Time
@@ -231,7 +231,7 @@ func (a *accessLine) combined() []byte {
 	return b
 }
 
-// appendSafe appends a text in which quotes, backslashes and bytes that are not printable are \xXX, as nginx has it.
+// appendSafe appends a text with quotes, backslashes and bytes that are not printable as \xXX, as nginx has it.
 func appendSafe(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -20,7 +20,7 @@ import (
 	"github.com/weirproject/weir/internal/wording"
 )
 
-// statusClientGone counts requests whose client disconnected; no response is sent.
+// statusClientGone counts requests of clients that disconnected; no response is sent.
 const statusClientGone = 499
 
 // errTooMany is the reason for not forwarding a granted request.
@@ -158,7 +158,7 @@ func uploadError(w http.ResponseWriter) error {
 }
 
 const (
-	// maxUnread is the limit of unread input, the same as that of net/http.
+	// maxUnread is the limit of unread input, the same as net/http's.
 	maxUnread = 256 << 10
 	// maxLinger is how long a client may go on sending after the response.
 	maxLinger = time.Second
@@ -167,7 +167,7 @@ const (
 // endUpload detaches the body from the transport, and discards the rest of a body that the upstream
 // did not read: closing a connection with unread input resets it, which may lose the response. The
 // response is flushed first. WriteHeader has announced the close of the connection: if the deadline
-// cuts the body, its remainder would otherwise be read as the next request. Nothing is read while
+// cuts the body, its remainder would otherwise be read as the next request. The body is not read while
 // the client waits for a 100, because reading would send it.
 func (w *response) endUpload(r *http.Request) {
 	begun, err := w.body.state()

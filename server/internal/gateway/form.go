@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/webvalues"
 )
 
-// formed returns the request in the form in which it is forwarded, with the passage as its context, which gets what
+// formed returns the request in its forwarded form, with the passage as its context, which gets what
 // rules and routes read. The original is not changed.
 func (g *gateway) formed(r *http.Request, p *passage) (*http.Request, error) {
 	u := *r.URL
@@ -46,7 +46,7 @@ func (g *gateway) formed(r *http.Request, p *passage) (*http.Request, error) {
 	return r, nil
 }
 
-// movedTo allocates the URL only for requests whose path changes.
+// movedTo allocates the URL only for requests with a path that changes.
 func movedTo(u url.URL) *url.URL { return &u }
 
 // ambiguity returns "" for a query that all servers read alike, and otherwise the allowed form.
@@ -69,7 +69,7 @@ func ambiguity(query string) (allowed string) {
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 // endToEnd returns the header without the fields that the Connection field names, and without those
-// that some services read as another path or method; nil if there are none. ReverseProxy drops the
+// that some services read as another path or method; nil if there is no such field. ReverseProxy drops the
 // former too, but only after the limit has read them (RFC 9110, section 7.6.1).
 func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 	drop := func(name string) {
@@ -98,8 +98,8 @@ func (g *gateway) endToEnd(h http.Header) (without http.Header) {
 	return without
 }
 
-// overrides are fields by which some services take another path or method than that of the request
-// line, which the rules matched.
+// overrides are fields that make some services take another path or method than the request
+// line's, which the rules matched.
 var overrides = []string{"X-Original-Url", "X-Original-Uri", "X-Original-Method", "X-Rewrite-Url",
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A pool chooses the addresses of a service, and leaves out those that fail. It is safe for concurrent use.
+// A pool chooses the addresses of a service, and leaves out addresses that fail. It is safe for concurrent use.
 type pool struct {
 	least    bool
 	failures int64 // in a row that eject an address
@@ -34,7 +34,7 @@ type member struct {
 	down   atomic.Bool // its checks fail
 }
 
-// An address is that of a service as long as the service has it.
+// An address belongs to a service as long as the service has it.
 type address struct {
 	rules.Address
 	host      string       // that is connected to: the URL's, or an address that its name has
@@ -133,7 +133,7 @@ func (p *pool) state(m *member, now time.Time) servermetrics.Address {
 
 // pick chooses an address for a request, and counts the request as in progress there. tried has a bit for each
 // address that was tried before; unsent says that no connection was made to them. If all others are ejected, they are
-// chosen nevertheless. nil: none is left, or the budget of retries is spent, which an unsent request needs for
+// chosen nevertheless. nil: no address is left, or the budget of retries is spent, which an unsent request needs for
 // ejected addresses only; these need more, too.
 func (p *pool) pick(now time.Time, tried uint64, unsent, more bool) (m *member, bit uint64, healthy bool) {
 	p.mu.Lock()

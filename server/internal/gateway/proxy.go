@@ -6,7 +6,7 @@
 //
 // # Matched is forwarded
 //
-// A request gets the form in which it is forwarded before the limit reads it, so that the limit and
+// A request gets its forwarded form before the limit reads it, so that the limit and
 // the upstream read the same:
 //
 //   - the path is rewritten by pathform and forwarded as that text, byte for byte, after the
@@ -20,7 +20,7 @@
 //   - the Host is the client's, unless [Config] says otherwise;
 //   - the cookie of weir's console is dropped: browsers send it to all ports of a host.
 //
-// CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server: none is forwarded.
+// CONNECT and TRACE are answered 501, and "OPTIONS *" is answered by the server; they are not forwarded.
 // An upgrade is forwarded to websocket only: any other, such as h2c, would give a client an
 // uncounted connection to the upstream.
 //
@@ -34,7 +34,7 @@
 // The gateway sets X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto. A client's own values
 // of these, of any other X-Forwarded-* field, of X-Real-IP, CF-Connecting-IP and Forwarded do not
 // reach the upstream, unless the client is a trusted proxy: see [Config]. As trailers
-// these fields and those of credentials never reach it.
+// these fields and credentials never reach it.
 package gateway
 
 import (
@@ -63,7 +63,7 @@ import (
 
 // A Config configures a gateway. The zero Config is ready to use.
 type Config struct {
-	// Form is that of paths. Give the limit the same form, if it has an option for it.
+	// Form is the form of paths. Give the limit the same form, if it has an option for it.
 	Form pathform.Form
 	// StrictQuery answers 400 to queries that servers read differently: with a semicolon, which some read as an
 	// ampersand; with a number sign, at which some end the query; and with a % without two hexadecimal digits. Use it
@@ -72,7 +72,7 @@ type Config struct {
 	// Clients has the trusted proxies. The upstream gets the client that it finds as the first address of
 	// X-Forwarded-For. With nil no proxy is trusted.
 	Clients *clientaddr.Extractor
-	// Untrusted, if non-nil, is called for each request whose peer is no trusted proxy. It must return fast.
+	// Untrusted, if non-nil, is called for each request of a peer that is no trusted proxy. It must return fast.
 	Untrusted func(*http.Request)
 	// UpstreamHost sends the upstream's own host as Host, for upstreams that require it. X-Forwarded-Host has the
 	// client's.
@@ -80,19 +80,19 @@ type Config struct {
 	// Transport reaches the upstream; nil is [NewTransport]'s.
 	Transport http.RoundTripper
 	// Upstreams are the services and routes of rules; the upstream, which may then be nil, gets the requests without
-	// a route. nil: none. The limit decides by [Read] and [ServiceOf] of a request.
+	// a route. nil: no services. The limit decides by [Read] and [ServiceOf] of a request.
 	Upstreams *Upstreams
 	// Wrap, if non-nil, wraps what reaches the upstream and the services, for tracing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Answered, if non-nil, is called with the latency of each response of an upstream. It must return fast.
 	Answered func(time.Duration)
-	// Overrides forwards fields by which some services take another path or method than that of the request line:
+	// Overrides forwards fields that make some services take another path or method than the request line's:
 	// X-Original-URL, X-Rewrite-URL, X-HTTP-Method-Override and similar. By default they are dropped, from trusted
 	// proxies too, since proxies pass on their clients' fields.
 	Overrides bool
-	// MaxRequests bounds the concurrent requests at the upstream, each of which may be a connection; requests beyond it
+	// MaxRequests bounds the concurrent requests at the upstream; each may be a connection. Requests beyond it
 	// are answered 503 and stay charged. 0 is no bound. A rule with a concurrency limit protects the upstream; this
-	// protects the file descriptors of the process, of which one client connection with HTTP/2 takes many.
+	// protects the file descriptors of the process: one client connection with HTTP/2 takes many.
 	MaxRequests int
 	// Log gets at most one line a second for each kind of failure, with the method, the status and the error, but no
 	// paths and header fields, which may contain secrets. nil is slog.Default().
@@ -105,7 +105,7 @@ type Config struct {
 
 // New returns a gateway. Requests that limit passes to its handler are forwarded to the upstream, a
 // URL such as http://127.0.0.1:9000 or https://example.com/base. The scheme h2c is HTTP/2 without
-// TLS, as gRPC servers use it. The path of a request is appended to that of the URL. A mistake in
+// TLS, as gRPC servers use it. The path of a request is appended to the URL's path. A mistake in
 // the URL is a *weir.InputError.
 //
 // A refused request opens no connection to the upstream, and its body is not read.
@@ -259,8 +259,8 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 			defer cancel(nil)
 			p.timer = time.AfterFunc(total, func() {
 				cancel(errTotal)
-				// The transport closes the body before it returns, which waits for a read: a client that sends
-				// nothing more would prolong the time.
+				// The transport closes the body before it returns, which waits for a read: a client that stops
+				// sending would prolong the time.
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 			})
 			defer p.timer.Stop()

@@ -84,7 +84,7 @@ func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHo
 	}
 }
 
-// mayRepeat reports whether a request that was sent may be sent once more. An upgrade is none that HTTP calls safe.
+// mayRepeat reports whether a request that was sent may be sent once more. An upgrade is not safe in the sense of HTTP.
 func (s *service) mayRepeat(r *http.Request) bool {
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
 	return safe && s.spec.RetrySafe && r.Body == nil && r.Header["Upgrade"] == nil
@@ -119,7 +119,7 @@ func (u *upload) used() (begun, unread bool) {
 	return begun, err != nil && err != io.EOF
 }
 
-// left records that a client left before the head of the response. Two such are a failure, but none is if the address
+// left records that a client left before the head of the response. Two such are a failure, unless the address
 // answered another request meanwhile: then it is the request that is slow.
 func (s *service) left(m *member, answers uint64, err error, log *slog.Logger) {
 	if m.answers() == answers && m.left.Add(1)%2 == 0 {
@@ -144,7 +144,8 @@ func (s *service) eject(m *member, err error, log *slog.Logger) {
 	}
 }
 
-// newServiceTransport makes the connections of a service: those of NewTransport, with its timeouts and its TLS.
+// newServiceTransport makes the connections of a service: the transport of NewTransport, with the service's timeouts
+// and TLS.
 func newServiceTransport(s *service, log *slog.Logger) (*http.Transport, error) {
 	spec := s.spec
 	t := NewTransport(&spec.Addresses[0].URL)

@@ -42,7 +42,7 @@ func NewTransport(upstream *url.URL) *http.Transport {
 	return t
 }
 
-// connects returns a DialContext whose errors are notConnected.
+// connects returns a DialContext with errors of the type notConnected.
 func connects(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
@@ -53,7 +53,7 @@ func connects(dialer *net.Dialer) func(ctx context.Context, network, address str
 	}
 }
 
-// bufferSize is that of the buffers that ReverseProxy would allocate for each response.
+// bufferSize is the size of the buffers that ReverseProxy would allocate for each response.
 const bufferSize = 32 << 10
 
 // buffers pools buffers as pointers to arrays: a slice would be copied to the heap each time it is

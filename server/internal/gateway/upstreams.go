@@ -146,7 +146,7 @@ func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error)
 	return s, nil
 }
 
-// Close ends the checks of addresses. Prepare and what it returned must have ended.
+// Close ends the checks of addresses. Prepare and the function that it returned must have ended.
 func (u *Upstreams) Close() {
 	for _, s := range u.now.Load().services {
 		s.watcher.end()
@@ -219,7 +219,7 @@ func ServiceOf(r *http.Request) string {
 	return ""
 }
 
-// Read is what the gateway has read of a request, for httplimit.RuleOptions.
+// Read returns the values that the gateway has read of a request, for httplimit.RuleOptions.
 func Read(r *http.Request) (*rules.Set, *rules.Request) {
 	if p := passageOf(r.Context()); p != nil {
 		return p.table.set, &p.request

@@ -32,7 +32,7 @@ const (
 // records are the addresses that names have, sorted.
 type records map[string][]netip.Addr
 
-// A rotation is what a name answered lately.
+// A rotation has the latest answers of a name.
 type rotation struct {
 	turn int // number of the answer
 	seen map[netip.Addr]sighting
@@ -63,7 +63,8 @@ func (r *rotation) steady(answer []netip.Addr) []netip.Addr {
 	return answer
 }
 
-// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/howto/gateway.md, Health.
+// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/howto/gateway.md,
+// Health.
 type watcher struct {
 	*service
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -128,7 +129,7 @@ func (w *watcher) run(ctx context.Context, names []string) {
 	}
 }
 
-// changed waits for other records than those that are known, or for the end of the context.
+// changed waits for other records than the known ones, or for the end of the context.
 func (w *watcher) changed(ctx context.Context, names []string, known records) records {
 	if len(names) == 0 {
 		<-ctx.Done()
@@ -163,7 +164,7 @@ func (w *watcher) resolve(ctx context.Context, names []string, known records) re
 	return found
 }
 
-// oneFamily is the records of IPv4, or else those of IPv6: a server that has both is one.
+// oneFamily is the records of IPv4, or else of IPv6: a server that has both is one.
 func oneFamily(list []netip.Addr) (family []netip.Addr) {
 	for _, a := range list {
 		if a = a.Unmap(); a.Is4() {

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A lenient codec reads messages whose strings are not UTF-8, which protobuf refuses. A proxy sends the bytes of its
-// client in them, and would let a request pass whose question is refused: one byte in a header would turn all limits
+// A lenient codec reads messages with strings that are not UTF-8; protobuf refuses them. A proxy sends the bytes of its
+// client in them, and would let a request pass when its question is refused: one byte in a header would turn all limits
 // off. Each invalid byte is read as U+FFFD.
 type lenient struct{ encoding.CodecV2 }
 
@@ -33,7 +33,7 @@ func (c lenient) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(text, m)
 }
 
-// repaired appends a message to text, with strings in UTF-8. It returns false for what is no message.
+// repaired appends a message to text, with strings in UTF-8. It returns false for bytes that are no message.
 func repaired(text, message []byte, of protoreflect.MessageDescriptor) ([]byte, bool) {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

@@ -56,8 +56,8 @@ func connectionOf(ctx context.Context) *connection {
 	return nil
 }
 
-// connections closes those of strangers that hold places and memory for nothing. It is the credentials of the gRPC
-// server, which see each connection first. TLS is the listener's.
+// connections closes connections of strangers that hold places and memory without a call. It is the credentials of the
+// gRPC server, which see each connection first. TLS is the listener's.
 type connections struct {
 	credentials.TransportCredentials // unused: of clients
 	tokens                           bool

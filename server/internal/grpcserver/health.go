@@ -13,11 +13,11 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// watchEvery is the interval in which watched readiness is read.
+// watchEvery is the interval between reads of watched readiness.
 const watchEvery = time.Second
 
 // A health answers grpc.health.v1. All services share one state, which is asked for when it is needed:
-// google.golang.org/grpc/health has a copy that somebody would have to keep up to date.
+// google.golang.org/grpc/health has a copy that would have to be kept up to date.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	ready    func() bool

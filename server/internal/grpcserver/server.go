@@ -128,7 +128,7 @@ func New(c Config, services ...Service) *Server {
 }
 
 // RegisterService implements grpc.ServiceRegistrar. Its methods are wrapped whole, with the reading of their message,
-// because calls whose message cannot be read are calls, too.
+// because calls with an unreadable message are calls, too.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	wrapped := *d
 	wrapped.Methods = slices.Clone(d.Methods)
@@ -202,7 +202,7 @@ func (s *Server) recovered(panicked any, method string, err error) error {
 	return status.Error(codes.Internal, "internal error: see the log of the server")
 }
 
-// Prefixes of methods whose access differs.
+// Prefixes of methods with different access.
 const (
 	healthPrefix     = "/grpc.health.v1."
 	reflectionPrefix = "/grpc.reflection."

@@ -39,7 +39,7 @@ func byName(list []*command, prefix string) map[string]*command {
 	return m
 }
 
-// inGroup sets the group of commands that have none.
+// inGroup sets the group of commands without one.
 func inGroup(group string, list ...*command) []*command {
 	for _, c := range list {
 		if c.group == "" {
@@ -197,7 +197,7 @@ func (c *conn) wrongArity(name string) {
 
 // unknown quotes at most 128 bytes of a command and of its arguments, as Redis does.
 func (c *conn) unknown(args [][]byte) {
-	// A browser: a page made it send HTTP here, whose body might be read as commands.
+	// A browser: a page made it send HTTP here, and the body might be read as commands.
 	if is(args[0], "post") || is(args[0], "host:") {
 		c.done = true
 		return

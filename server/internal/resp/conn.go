@@ -66,7 +66,7 @@ func (c *conn) reset() {
 	}
 }
 
-// become sets the authenticated user; "" is none.
+// become sets the authenticated user; "" is no user.
 func (c *conn) become(user string) {
 	c.user = user
 	c.in.trusted = user != ""
@@ -137,7 +137,7 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// sent releases the leases of answers that could not be sent: nobody knows their ids.
+// sent releases the leases of answers that could not be sent: their ids are lost.
 func (c *conn) sent(failed error) {
 	for _, receipt := range c.unsent {
 		if failed != nil {
@@ -168,7 +168,7 @@ func (c *conn) read() bool {
 	return err == nil
 }
 
-// deadline is the time by which the next command must have arrived, and how far it may be exceeded,
+// deadline is the latest time for the next command to arrive, and how far it may be exceeded,
 // which saves setting it often. The time to authenticate is not exceeded.
 func (c *conn) deadline() (end time.Time, slack time.Duration) {
 	end = c.active.Add(c.server.max.Idle)

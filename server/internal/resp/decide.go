@@ -19,7 +19,7 @@ func (c *conn) decide(args [][]byte) {
 	}
 }
 
-// peek is WEIR.PEEK: the same question with nothing charged.
+// peek is WEIR.PEEK: the same question without a charge.
 func (c *conn) peek(args [][]byte) {
 	if d := c.readQuestion(args[1:], claimsAndCost); d != nil {
 		d.times = 0
@@ -211,7 +211,7 @@ func (c *conn) resetState(args [][]byte) {
 	c.count(len(claims), err)
 }
 
-// receipt is the claims of a question: those that it names, and those of the rules, which a decision
+// receipt is the claims of a question: the ones that it names, and the claims of the rules, which a decision
 // without a charge finds.
 func (c *conn) receipt(d *decision) (list gate.Receipt, ok bool) {
 	if d.q.asked() == nil {

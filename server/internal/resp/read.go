@@ -35,7 +35,7 @@ const (
 
 // A reader splits a stream of bytes into commands. It remembers its position in a partial command, so
 // that a command that arrives byte by byte costs no more than a whole one. It makes room only for bytes
-// that have arrived: announced lengths cost nothing.
+// that have arrived: announced lengths cost no memory.
 type reader struct {
 	max     *limits
 	trusted bool // the client is authenticated

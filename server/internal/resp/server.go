@@ -3,10 +3,10 @@
 //
 // It answers CL.THROTTLE as redis-cell does, and WEIR.DECIDE, WEIR.PEEK, WEIR.REFUND, WEIR.RELEASE
 // and WEIR.RESET for all other limits and for the rules in force. Of Redis' own commands it has
-// those that clients send when they connect: it stores no data. docs/reference/resp.md lists them all.
+// the ones that clients send when they connect: it stores no data. docs/reference/resp.md lists them all.
 //
 // Each connection has its own goroutine and buffers. Commands that arrive together are answered
-// together. The limits struct bounds what a client may send and how long it may take; before
+// together. The limits struct bounds the input of a client and its time; before
 // authentication the bounds are lower.
 package resp
 
@@ -86,7 +86,7 @@ func WithPassword(user, password string) Option {
 // were unused. By default they are answered an error. Requests of rules follow on_store_error.
 func WithFailOpen() Option { return func(s *Server) { s.failOpen = true } }
 
-// WithPathForm sets the form in which paths are matched by WEIR.DECIDE RULES.
+// WithPathForm sets the form of paths for WEIR.DECIDE RULES.
 func WithPathForm(form pathform.Form) Option { return func(s *Server) { s.form = form } }
 
 // A Server answers the connections of its listeners. It is safe for concurrent use.
@@ -285,7 +285,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// leave waits until the connections have ended by themselves, for limits.Last at most.
+// leave waits until the connections have ended, for limits.Last at most.
 func (s *Server) leave(ctx context.Context) {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

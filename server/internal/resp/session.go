@@ -13,7 +13,7 @@ import (
 const (
 	defaultUser = "default"
 
-	// redisVersion is the version whose connection commands these are. Clients choose by it the commands
+	// redisVersion is the version that has these connection commands. Clients choose by it the commands
 	// that they send.
 	redisVersion = "7.0.15"
 
@@ -34,7 +34,7 @@ const (
 )
 
 // credentials are hashes of a user's name and password. All have one length, so that the time of a
-// comparison reveals nothing.
+// comparison does not depend on them.
 type credentials struct{ user, password [sha256.Size]byte }
 
 // known reports whether a pair is valid. It compares with every pair.
@@ -217,7 +217,7 @@ func (c *conn) clientSetName(args [][]byte) {
 	c.ok()
 }
 
-// clientSetInfo is CLIENT SETINFO, by which libraries give their names. It is checked and not kept.
+// clientSetInfo is CLIENT SETINFO: libraries give their names with it. It is checked and not kept.
 func (c *conn) clientSetInfo(args [][]byte) {
 	switch {
 	case !is(args[2], "lib-name") && !is(args[2], "lib-ver"):

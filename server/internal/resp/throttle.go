@@ -54,7 +54,7 @@ func (c *conn) throttle(args [][]byte) {
 	c.submit(d)
 }
 
-// readThrottle reads the numbers in the order of redis-cell, whose errors precede others.
+// readThrottle reads the numbers in the order of redis-cell: its first error is the reply.
 func readThrottle(args [][]byte, known *weir.Limit) (limit *weir.Limit, quantity int64, err string) {
 	numbers := [4]int64{3: 1}
 	for i, arg := range args {

@@ -15,7 +15,7 @@ const (
 
 	// mostBatches is how many batches are at the store at a time. The timeout of the store counts
 	// from the call, and calls queue in Redis: more at a time would be no faster, and would time
-	// out. Further batches wait, and nothing is charged for them yet.
+	// out. Further batches wait, and are not charged yet.
 	mostBatches = 16
 )
 

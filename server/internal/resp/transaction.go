@@ -12,7 +12,7 @@ const (
 	errAborted = "EXECABORT Transaction discarded because of previous errors."
 	errWatched = "ERR WATCH inside MULTI is not allowed"
 
-	// errWatch is an error because OK would promise that EXEC does nothing once the key has changed.
+	// errWatch is an error because OK would promise that EXEC has no effect once the key has changed.
 	errWatch = "ERR WATCH is not supported: no key here can be read, so there is nothing to compare; " +
 		"use MULTI and EXEC without it"
 

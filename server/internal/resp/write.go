@@ -60,7 +60,7 @@ func (r *reply) bulkOrNull(text string) {
 	r.bulk(text)
 }
 
-// verbatim is text for people, whose lines redis-cli shows unquoted.
+// verbatim is text for people: redis-cli shows its lines unquoted.
 func (r *reply) verbatim(text string) {
 	if r.proto == 3 {
 		r.head('=', int64(len(text)+4))

@@ -231,7 +231,7 @@ func metadata(rule, limit string, outcome gate.Outcome, reason gate.Reason, wait
 	return message
 }
 
-// headers adds the fields of all decided limits, of each limit those of the key with the least left.
+// headers adds the fields of all decided limits, of each limit the fields of the key with the least left.
 func (c *call) headers(to *response, known *known) {
 	c.checks = c.checks[:0]
 	var wait time.Duration

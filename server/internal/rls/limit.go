@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/internal/ratefields"
 )
 
-// units are those of statuses, the longest first, in seconds.
+// units are the units of statuses, the longest first, in seconds.
 var units = []struct {
 	unit    ratelimit.RateLimitResponse_RateLimit_Unit
 	seconds int64
@@ -20,13 +20,13 @@ var units = []struct {
 	{ratelimit.RateLimitResponse_RateLimit_SECOND, 1},
 }
 
-// calendarUnits are those whose length varies.
+// calendarUnits are the units of varying length.
 var calendarUnits = map[weir.CalendarUnit]ratelimit.RateLimitResponse_RateLimit_Unit{
 	weir.Month: ratelimit.RateLimitResponse_RateLimit_MONTH,
 	weir.Year:  ratelimit.RateLimitResponse_RateLimit_YEAR,
 }
 
-// currentLimit is a limit as Envoy shows it: the most that it grants, and the time in which that many units return, as
+// currentLimit is a limit as Envoy shows it: the most that it grants, and the time until that many units return, as
 // in RateLimit-Policy. Envoy has whole seconds only: a limit of another time is shown by the second. A concurrency
 // limit has no unit.
 func currentLimit(l *weir.Limit) *ratelimit.RateLimitResponse_RateLimit {

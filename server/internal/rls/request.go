@@ -68,7 +68,7 @@ func (p *part) Descriptor(name string) string {
 }
 
 // The entry that says that the hits are spent already, so that they are charged whatever is left. It is for Envoy's
-// apply_on_stream_done, whose calls have no mark of their own. As a generic_key without a descriptor_key it is one
+// apply_on_stream_done: its calls have no other mark. As a generic_key without a descriptor_key it is one
 // text.
 const (
 	chargeKey   = "weir.charge"
@@ -136,7 +136,7 @@ func isMark(e *common.RateLimitDescriptor_Entry) bool {
 	return e.GetKey() == chargeKey || e.GetKey() == genericKey && e.GetValue() == genericFull
 }
 
-// cost reads the hits: the descriptor's, else the request's, else those that the rules say.
+// cost reads the hits: the descriptor's, else the request's, else the cost that the rules say.
 func (p *part) cost(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor, q *gate.Question) *weir.InputError {
 	if d.GetIsNegativeHits() {
 		q.Act = gate.GivenBack

@@ -69,7 +69,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 	return s.answer(c), nil
 }
 
-// refused is the gRPC status of a call that could not be decided: a wrong one, or one whose caller has left.
+// refused is the gRPC status of a call that could not be decided: a wrong one, or one without its caller.
 func refused(err error) error {
 	var input *weir.InputError
 	if errors.As(err, &input) {
@@ -79,7 +79,8 @@ func refused(err error) error {
 }
 
 // finish releases concurrency limits, since the end of a request is not reported: a call looks for a free unit, and
-// holds none. Then it waits for the turn in a leaky queue, for at most three quarters of the time that its caller has.
+// holds no unit. Then it waits for the turn in a leaky queue, for at most three quarters of the time that its caller
+// has.
 func (s *service) finish(ctx context.Context, c *call) {
 	var delay time.Duration
 	for i := range c.questions {

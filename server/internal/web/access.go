@@ -1,4 +1,4 @@
-// Package web has what the HTTP APIs of the server share: access control, problem documents
+// Package web has the common parts of the server's HTTP APIs: access control, problem documents
 // (RFC 9457), strict reading of bodies, and OpenAPI documents made from tables of operations.
 package web
 
@@ -57,7 +57,7 @@ type Access struct {
 	ended       endedSessions
 }
 
-// A hash is that of a token, so that memory holds no secret and all comparisons have one length.
+// A hash is the hash of a token, so that memory holds no secret and all comparisons have one length.
 type hash [sha256.Size]byte
 
 // NewAccess checks the configuration.
@@ -197,7 +197,7 @@ func (a *Access) find(sent hash) int {
 	return found
 }
 
-// bearer returns the token of an Authorization field (RFC 6750); ok is false if the field has none.
+// bearer returns the token of an Authorization field (RFC 6750); ok is false if the field has no token.
 func bearer(authorization string) (token string, ok bool) {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer")

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// leastCompressed is the size from which an answer is compressed, in bytes: smaller ones fit a packet or two.
+// leastCompressed is the smallest size of a compressed answer, in bytes: smaller ones fit a packet or two.
 const leastCompressed = 2 << 10
 
 var compressors = sync.Pool{New: func() any {

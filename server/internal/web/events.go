@@ -31,7 +31,7 @@ type Watch func(ctx context.Context, each func(value any) error) error
 
 // Serve sends the values of watch as JSON in events of the name sample, until the client leaves, the server stops or
 // streamFor has passed. The event state counts dropped values, and the event end announces the end; an EventSource
-// then connects again. The error is a *Problem, and nothing was written then.
+// then connects again. The error is a *Problem, and the response is unwritten then.
 func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, watch Watch) error {
 	if s.open.Add(1) > mostStreams {
 		s.open.Add(-1)
@@ -119,7 +119,7 @@ func (e *events) value(value any) {
 	e.send("event: sample\ndata: " + string(text) + "\n\n")
 }
 
-// second reports what was dropped in the last second, and keeps a quiet connection open.
+// second reports the values dropped in the last second, and keeps a quiet connection open.
 func (e *events) second() {
 	if n := e.dropped.Swap(0); n > 0 {
 		e.send(fmt.Sprintf("event: state\ndata: {\"shown\":%d,\"dropped\":%d}\n\n", e.shown, n))

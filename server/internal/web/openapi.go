@@ -19,7 +19,7 @@ import (
 // A Schema is a JSON Schema of OpenAPI 3.0.
 type Schema map[string]any
 
-// An API is what an OpenAPI document describes.
+// An API is the subject of an OpenAPI document.
 type API struct {
 	Title, Doc string
 	Operations []Operation
@@ -40,7 +40,7 @@ type Operation struct {
 	Parameters       []Parameter
 	// Body has the schema of the body, or a value of its type, by media type.
 	Body map[string]any
-	// Answers are values of the types of the answer; it is one of them. None: the status is 204.
+	// Answers are values of the types of the answer; it is one of them. Empty: the status is 204.
 	Answers []any
 	Media   string // type of the answer; "": application/json
 	Errors  []int
@@ -154,7 +154,7 @@ func (d *document) operation(op *Operation, meanings map[int]string, problem Sch
 	return out
 }
 
-// response returns a response whose content has these schemas by media type.
+// response returns a response with these schemas by media type.
 func response(doc string, schemas Schema, header string) Schema {
 	content := Schema{}
 	for kind, schema := range schemas {
@@ -217,7 +217,7 @@ func (d *document) of(t reflect.Type) Schema {
 	panic("openapi: " + t.String() + " has no schema")
 }
 
-// named returns a reference to the schema of a struct. Of two types with one name, the second has that of its package
+// named returns a reference to the schema of a struct. Of two types with one name, the second has its package's name
 // before it.
 func (d *document) named(t reflect.Type) Schema {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
@@ -243,7 +243,7 @@ func Object(properties Schema, required ...string) Schema {
 	return s
 }
 
-// fields adds the fields of a struct, and returns the names of those that are always present.
+// fields adds the fields of a struct, and returns the names of fields that are always present.
 func (d *document) fields(t reflect.Type, properties Schema) (required []string) {
 	for i := range t.NumField() {
 		field := t.Field(i)

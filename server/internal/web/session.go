@@ -27,9 +27,9 @@ const (
 	maxEnded = 10_000
 )
 
-// A session is a cookie for browsers, which stands for a token: an ID, the end in seconds, and a code over both
-// whose key is the hash of the token. Every server with the same token accepts it, also after a restart, and none
-// when the token is gone. A table of sessions would be simpler, but behind a load balancer each request can reach
+// A session is a cookie for browsers, which stands for a token: an ID, the end in seconds, and a code over both,
+// keyed by the hash of the token. Every server with the same token accepts it, also after a restart, as long as it has
+// the token. A table of sessions would be simpler, but behind a load balancer each request can reach
 // another server.
 type session [sessionSize]byte
 
@@ -63,7 +63,7 @@ func isSession(pair string) bool {
 	return strings.TrimSpace(name) == sessionCookie
 }
 
-// code is that of a session for the token with this hash.
+// code is the code of a session for the token with this hash.
 func (s *session) code(token *hash) []byte {
 	mac := hmac.New(sha256.New, token[:])
 	mac.Write([]byte(sessionSalt))
@@ -71,7 +71,7 @@ func (s *session) code(token *hash) []byte {
 	return mac.Sum(nil)
 }
 
-// endedSessions are those that ended by logout on this server, until they would end by themselves. The zero value is
+// endedSessions are the sessions that ended by logout on this server, until their time is over. The zero value is
 // ready.
 type endedSessions struct {
 	mutex sync.Mutex
