@@ -142,7 +142,7 @@ func TestFilesAreSmallAndSentOnce(t *testing.T) {
 
 // The library is the file of npm: htm@3.1.1, preact/standalone.module.js.
 func TestLibraryIsUnchanged(t *testing.T) {
-	text, err := os.ReadFile("static/vendor/preact.js")
+	text, err := os.ReadFile("../../../internal/static/vendor/preact.js")
 	if err != nil {
 		t.Fatal(err)
 	}

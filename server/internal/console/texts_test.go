@@ -26,7 +26,7 @@ var (
 func texts(t *testing.T) map[string][2]string {
 	t.Helper()
 	all := make(map[string][2]string)
-	names, err := filepath.Glob("static/texts/*.js")
+	names, err := filepath.Glob("../../../internal/static/texts/*.js")
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
@@ -82,7 +82,7 @@ func TestChinesePunctuation(t *testing.T) {
 func TestTextsExistAndAreUsed(t *testing.T) {
 	all := texts(t)
 	seen, prefixes := make(map[string]bool), make(map[string]bool)
-	err := filepath.WalkDir("static", func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../../internal/static", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".js" || strings.Contains(path, "vendor") || strings.Contains(path, "texts") {
 			return err
 		}
