@@ -360,11 +360,8 @@ func formatOf(t testing.TB, name string, lines []string) format {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range list {
-		if f.prepare != nil {
-			f, _ = f.prepare(lines)
-		}
-		return f
+	if list[0].prepare != nil {
+		list[0], _ = list[0].prepare(lines)
 	}
-	return format{}
+	return list[0]
 }
