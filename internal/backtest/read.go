@@ -191,7 +191,8 @@ func (r *reader) host(text string) (form string, ok bool) {
 }
 
 func newReader(c *Config) *reader {
-	r := &reader{config: c, spread: spreader{way: c.Spread}, from: -1 << 62, to: 1 << 62, hosts: make(map[string]string)}
+	r := &reader{config: c, spread: spreader{way: c.Spread}, from: -1 << 62, to: 1 << 62,
+		hosts: make(map[string]string)}
 	if !c.From.IsZero() {
 		r.from = c.From.UnixMicro()
 	}
