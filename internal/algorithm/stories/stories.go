@@ -41,19 +41,27 @@ import (
 // stories use different keys, so that the stores may share a server.
 type NewStore func(t testing.TB, now func() weir.Instant) weir.Store
 
-// Folders are the algorithms that have stories.
-func Folders() []string {
-	return []string{"bucket", "window", "slidinglog", "slidingcounter", "concurrency"}
+// folders are the algorithms that have stories.
+func folders(t testing.TB) (names []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(moduleRoot(t), "internal", "algorithm", "*", "testdata"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, path := range paths {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	return names
 }
 
 // Run runs the stories of the given folders, or of all, on a store, and fails with the
 // difference between its answers and the written ones.
-func Run(t *testing.T, newStore NewStore, folders ...string) {
+func Run(t *testing.T, newStore NewStore, only ...string) {
 	t.Helper()
-	if len(folders) == 0 {
-		folders = Folders()
+	if len(only) == 0 {
+		only = folders(t)
 	}
-	for _, folder := range folders {
+	for _, folder := range only {
 		for _, path := range files(t, folder) {
 			for _, s := range read(t, path) {
 				t.Run(folder+"/"+s.title, func(t *testing.T) { s.check(t, newStore) })
@@ -66,7 +74,7 @@ func Run(t *testing.T, newStore NewStore, folders ...string) {
 // would review code.
 func Rewrite(t *testing.T, newStore NewStore) {
 	t.Helper()
-	for _, folder := range Folders() {
+	for _, folder := range folders(t) {
 		for _, path := range files(t, folder) {
 			var text strings.Builder
 			for _, s := range read(t, path) {

@@ -56,9 +56,10 @@ func New(l *weir.Limit) Model {
 		return &SlidingLog{}
 	case weir.AlgorithmSlidingCounter:
 		return &SlidingCounter{}
-	default:
+	case weir.AlgorithmConcurrency:
 		return &Leases{}
 	}
+	panic("no model of " + l.Algorithm().String())
 }
 
 // Describe finds a decision by the definitions of its fields: the most units that fit,
