@@ -16,7 +16,7 @@ type answer struct {
 	Granted      int64         `json:"granted" min:"0" doc:"The number of grants out of times; 0 after a peek."`
 	Degraded     bool          `json:"degraded,omitzero" doc:"The store did not answer: on_store_error decided."`
 	Repeated     bool          `json:"repeated,omitzero" doc:"The ID was granted before: nothing is charged for it."`
-	Remaining    int64         `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if one decided."`
+	Remaining    int64         `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if any."`
 	RetryAfter   int64         `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
 	ResetAfter   int64         `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
 	Delay        int64         `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
