@@ -2,12 +2,12 @@ package engine
 
 import "testing"
 
-// TestAuditIsReadWhereAllNodesWrite: a Redis has the records of all, a file those of one, and a log is not read.
+// TestAuditIsReadWhereAllNodesWrite: a Redis has the records of all, a file those of one.
 func TestAuditIsReadWhereAllNodesWrite(t *testing.T) {
 	for want, to := range map[string][]string{
-		"":                       {"log"},
-		"audit.log":              {"log", "audit.log"},
-		"redis://127.0.0.1:6379": {"audit.log", "log", "redis://127.0.0.1:6379"},
+		"":                       nil,
+		"audit.log":              {"audit.log"},
+		"redis://127.0.0.1:6379": {"audit.log", "redis://127.0.0.1:6379"},
 		InStore:                  {InStore, "audit.log"},
 	} {
 		if got := (&Audit{To: to}).readable(); got != want {

@@ -72,14 +72,14 @@ func (s *shared) connected(ctx context.Context) (rueidis.Client, error) {
 	return s.client, nil
 }
 
-// write writes documents, and removes those from the map that are written. lost: Redis does not have what was written
-// last any more.
+// write writes documents, and removes those from the map that are written. lost: Redis may not have
+// what was written before any more.
 func (s *shared) write(ctx context.Context, id string, texts map[slot][]byte) (n int, lost bool, err error) {
 	list := slices.SortedFunc(maps.Keys(texts), func(a, b slot) int { return a.start().Compare(b.start()) })
 	for some := range slices.Chunk(list, maxWritten) {
 		new, err := s.writeSome(ctx, id, some, texts)
 		if err != nil {
-			return n, lost, err
+			return n, true, err // Redis may come back empty, with a part of these
 		}
 		for i, one := range some {
 			lost = lost || one == s.last && new[i]
