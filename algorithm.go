@@ -12,8 +12,8 @@ type Spec interface {
 	String() string
 	// compile checks the numbers and fills l with them.
 	compile(l *Limit) error
-	// most is the largest number of units that l, which has the spec, grants within any time of so many µs; 0 if a
-	// time bounds nothing.
+	// most is the largest number of units that l, which has the spec, grants within any time of so many µs; 0 if it is
+	// unbounded.
 	most(l *Limit, us int64) int64
 	// with is the spec with other units a period; a burst and an overdraft change in proportion.
 	with(units int64) Spec
@@ -25,7 +25,7 @@ type Spec interface {
 	within(other Spec) bool
 }
 
-// A descriptor is what is known of an algorithm without its numbers.
+// A descriptor has the properties of an algorithm, whatever its numbers.
 type descriptor struct {
 	units   returning
 	example string // of the limit's text
@@ -62,7 +62,7 @@ func (a Algorithm) String() string {
 	}
 }
 
-// Words are the first words with which ParseLimit reads limits of the algorithm, its name first. They are nil for a
+// Words are the first words of limits of the algorithm for ParseLimit, its name first. They are nil for a
 // number that no algorithm has: the algorithms have the numbers from 1 without a gap.
 func (a Algorithm) Words() (words []string) {
 	if int(a) < len(descriptors) {
@@ -81,7 +81,7 @@ func (a Algorithm) Example() string {
 	return ""
 }
 
-// Leases is that of the algorithm's limits.
+// Leases reports whether the algorithm's limits have leases.
 func (a Algorithm) Leases() bool { return int(a) < len(descriptors) && descriptors[a].units == byLease }
 
 // Leases reports whether units are held under leases until these are released or expire, as of a [Concurrency].
@@ -93,7 +93,7 @@ func (l *Limit) Refills() bool { return l.units == byTime }
 // Windowed reports whether all units return together, at the end of a window.
 func (l *Limit) Windowed() bool { return l.units == byWindow }
 
-// Itemized reports whether a state has each charge and its instant: a refund that is repeated gives back nothing more.
+// Itemized reports whether a state has each charge and its instant: a repeated refund has no effect.
 func (l *Limit) Itemized() bool { return l.units == byCharge }
 
 // CountsFor is how long a unit counts after its charge at most, in microseconds, where units return one by one; else 0.
@@ -119,8 +119,8 @@ func (l *Limit) Length() int64 {
 // [Concurrency], which no time bounds.
 func (l *Limit) MostIn(t time.Duration) int64 { return l.spec.most(l, t.Microseconds()) }
 
-// Envelope bounds what the limit grants within any time t: most + units × t/period, whatever the instants. All are 0
-// for a [Concurrency].
+// Envelope bounds the units that the limit grants within any time t: most + units × t/period, whatever the instants.
+// All are 0 for a [Concurrency].
 func (l *Limit) Envelope() (most, units int64, period time.Duration) {
 	switch {
 	case l.units == byLease:

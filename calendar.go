@@ -73,7 +73,7 @@ func (l *Limit) shortest() time.Duration {
 	}
 }
 
-// setForward is the longest time by which clocks of the zone are set forward from 2000 to 2037, the years that every
+// setForward is the longest step forward of the zone's clocks from 2000 to 2037, the years that every
 // copy of the database has. A change of a whole day skips a date and shortens no other.
 func setForward(zone *time.Location) (most time.Duration) {
 	end := time.Date(2038, 1, 1, 0, 0, 0, 0, zone)

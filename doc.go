@@ -12,5 +12,5 @@
 // Time is counted in whole microseconds by the store's clock, never by the
 // caller's. Every type here is safe for concurrent use unless it says otherwise.
 //
-// This package imports nothing beyond the standard library.
+// This package imports the standard library only.
 package weir

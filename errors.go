@@ -11,11 +11,11 @@ var (
 	ErrNever = errors.New("weir: the cost is more than the limit can ever hold")
 
 	// ErrTooLong is returned (wrapped, together with context.DeadlineExceeded) by Wait when
-	// the context would end before the wait does. Nothing was charged.
+	// the context would end before the wait does. No limit was charged.
 	ErrTooLong = errors.New("weir: the wait is longer than the context allows")
 
 	// ErrLeaseGone means that a lease is not held: its time-to-live passed, it was released,
-	// or it was never taken. Nothing was changed for it.
+	// or it was never taken. No state was changed.
 	ErrLeaseGone = errors.New("weir: the lease is gone: it expired or was released")
 
 	// ErrRefused is every [RefusedError], also one that is ErrNever or ErrTooLong.
@@ -36,11 +36,11 @@ var (
 	ErrNotExecuted = errors.New("the call was not executed")
 
 	// ErrNotAsked is the error of a request of a batch that was left undecided because it
-	// follows a refused one (Request.Follows). Nothing was charged.
+	// follows a refused one (Request.Follows). It was not charged.
 	ErrNotAsked = errors.New("weir: not asked, as the request that this one follows is refused")
 )
 
-// An InputError reports a value that cannot be used. Nothing was charged.
+// An InputError reports a value that cannot be used. No limit was charged.
 type InputError struct {
 	Field   string // "cost", "key", "period", …
 	Given   any

@@ -125,7 +125,7 @@ func (l *Limit) Overdraft() int64 { return l.overdraft }
 func (l *Limit) Refill() int64 { return l.refill }
 
 // Period is a bucket's refill period, a window's length or a lease's time-to-live, in
-// microseconds. A calendar has none: see Bounds.
+// microseconds. It is 0 for a calendar: see Bounds.
 func (l *Limit) Period() int64 { return l.period }
 
 // Step reports whether a bucket refills by whole periods.
@@ -146,7 +146,7 @@ func (l *Limit) Slices() int64 { return l.slices }
 // Slice is S = W/N of a sliding counter, in microseconds.
 func (l *Limit) Slice() int64 { return l.slice }
 
-// Tick is the grain, in microseconds, to which a sliding counter floors the clock.
+// Tick is the grain, in microseconds, of a sliding counter's clock, which is floored to it.
 func (l *Limit) Tick() int64 { return l.tick }
 
 // whole turns a period into microseconds.

@@ -14,8 +14,8 @@ import (
 // New makes one; it is safe for concurrent use: make it once and keep it.
 //
 // Most programs call Allow. Allow, AllowN and Peek report a refusal in the [Answer], with a nil
-// error. Wait, Reserve and Acquire return a *[RefusedError]. Any other error means that nothing
-// was decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
+// error. Wait, Reserve and Acquire return a *[RefusedError]. Any other error means that the
+// request was not decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
 	local  *Limiter // decides while the store is unavailable; nil: none does
@@ -32,7 +32,7 @@ type Limiter struct {
 // long as deciding.
 type keyed interface {
 	// DecideKey returns the index of the worst limit, the fields of its Decision, and the longest
-	// Delay of all. If ok is false nothing was done: call Decide, which also reports wrong input.
+	// Delay of all. If ok is false no limit was charged: call Decide, which also reports wrong input.
 	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
 }
@@ -41,7 +41,7 @@ type keyed interface {
 type Answer struct {
 	// Allowed reports whether the request may go on.
 	Allowed bool
-	// Repeated reports whether AllowOnce found its id: the request was granted before, and nothing is charged.
+	// Repeated reports whether AllowOnce found its id: the request was granted before, and is not charged again.
 	Repeated bool
 	// Limit is the one that decided: of several, the one that can never grant, else the
 	// one with the longest wait, else with the least remaining, else the first.
@@ -82,9 +82,9 @@ func numbered(name string, i int) string {
 	return name + "." + strconv.Itoa(i+1)
 }
 
-// NewLimiter makes a limiter of limits that have names of their own. On a layers.Stack whose Terms of
-// all the limits are Local, the local store decides while the other one is unavailable, and what it
-// granted is settled and released there. Wait does not fall back.
+// NewLimiter makes a limiter of limits that already have names. On a layers.Stack with Local Terms for
+// all the limits, the local store decides while the other one is unavailable; its grants
+// are settled and released there. Wait does not fall back.
 func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, invalid("store", "nil", "a store, such as memstore.New()")
@@ -105,7 +105,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// fallsBack is implemented by stores for some of whose limits another store decides while they are unavailable.
+// fallsBack is implemented by stores that have another store decide some limits while they are unavailable.
 type fallsBack interface {
 	Fallback(limits []*Limit) Store // nil: the error is the caller's
 }
@@ -138,7 +138,7 @@ func checkLimits(limits []*Limit) error {
 // sinceStart is the time since the limiter was made: it reads one clock where time.Now reads two.
 func (l *Limiter) sinceStart() time.Duration { return time.Since(l.start) }
 
-// Limits are those of the limiter, in order. Do not change the slice.
+// Limits are the limits of the limiter, in order. Do not change the slice.
 func (l *Limiter) Limits() []*Limit { return l.limits }
 
 // Allow asks for one unit.
@@ -146,7 +146,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Answer, error) {
 	return l.decide(ctx, key, 1)
 }
 
-// AllowN asks for n units, all or nothing. n = 0 asks whether a limit is exceeded.
+// AllowN asks for n units: it is granted all of them, or refused. n = 0 asks whether a limit is exceeded.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Answer, error) {
 	return l.decide(ctx, key, n)
 }
@@ -218,7 +218,7 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted
 	return l.ask(ctx, key, costs{1}, n)
 }
 
-// Peek is Allow without a charge: it returns the answer that Allow would, and changes nothing.
+// Peek is Allow without a charge: it returns the answer that Allow would.
 func (l *Limiter) Peek(ctx context.Context, key string) (Answer, error) {
 	return l.PeekN(ctx, key, 1)
 }
@@ -331,8 +331,8 @@ func (c *call) fill(key string, cost costs, lease string) {
 	}
 }
 
-// answer fills in the worst decision. It copies field by field: copying a whole Decision whose
-// fields were written a moment ago stalls the processor for longer than the rest of this takes.
+// answer fills in the worst decision. It copies field by field: copying a whole Decision
+// just after its fields were written stalls the processor for longer than the rest of this takes.
 func (c *call) answer(answer *Answer) {
 	worst := 0
 	delay := c.decisions[0].Delay

@@ -19,12 +19,12 @@ const (
 )
 
 // Once is the claim that makes a decision of claims count once: decide it with them, as the last. A granted decision
-// keeps the id, with its charges, for this long. A later decision with the id is refused and charges nothing, and
+// keeps the id, with its charges, for this long. A later decision with the id is refused without a charge, and
 // RetryAfter of this claim is not 0: it is a repetition of the granted one. If RetryAfter is 0, other claims have
 // refused. A Refund of all claims, this one too, frees the id.
 //
 // The id stands with the keys, limits and costs of claims: with others it is another id. It has 1 to 256 bytes, and is
-// kept for 1s to 24h. Leases have ids of their own: claims have none.
+// kept for 1s to 24h. Leases have ids already: claims of leases cannot have such an id.
 func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 	switch {
 	case len(id) == 0 || len(id) > MaxLease:
@@ -84,9 +84,9 @@ func appendSized(text []byte, value string) []byte {
 }
 
 // AllowOnce is AllowN for a request that may arrive again, such as the retry of a client that got no answer: once it is
-// granted, a call with the same id, key and n is Allowed and Repeated, and charges nothing, for as long as keep says. A
-// refused request keeps no id. See [Once] for ids, and for decisions that are to be given back. The
-// caller that chooses ids chooses what is free: do not take them from clients without a bound.
+// granted, a call with the same id, key and n is Allowed and Repeated without a charge, for as long as keep says. A
+// refused request keeps no id. See [Once] for ids, and for decisions that are to be given back. A
+// new id costs, a known one is free: do not take them from clients without a bound.
 func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string, keep time.Duration) (Answer, error) {
 	c := newCall(l.limits)
 	c.fill(key, costs{n}, "")

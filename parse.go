@@ -84,7 +84,7 @@ func (p *limitParser) parse() Spec {
 	return spec
 }
 
-// formOf is the form of limits with a first word; nil if there is none.
+// formOf is the form of limits with a first word; nil if no form has it.
 func formOf(word string) *form {
 	for i := range descriptors {
 		for j := range descriptors[i].forms {
@@ -107,7 +107,7 @@ func (f *form) allowedOptions(word string) string {
 	return "after it " + f.options
 }
 
-// firstWords are those of all algorithms.
+// firstWords are the first words of all algorithms.
 func firstWords() (words []string) {
 	for i := range descriptors {
 		words = append(words, Algorithm(i).Words()...)

@@ -22,7 +22,7 @@ func NewLeaseID() string {
 	return string(text)
 }
 
-// idRoom is reused, as what is passed to rand.Read is allocated.
+// idRoom is reused, because an argument of rand.Read is allocated.
 var idRoom = sync.Pool{New: func() any { return new([16 + 22]byte) }}
 
 // A Reservation is units that were charged by an estimate, until Settle corrects them to the
@@ -109,7 +109,7 @@ func (l *Limiter) reserveOne(ctx context.Context, key string, cost int64) (*Rese
 	return r, nil
 }
 
-// due is the Delay by which a grant is refunded. One without a delay still has its turn in the microsecond of the
+// due is the Delay of the refund of a grant. One without a delay still has its turn in the microsecond of the
 // decision.
 func (l *Limit) due(delay time.Duration) time.Duration {
 	if l.lends() {
@@ -118,7 +118,8 @@ func (l *Limit) due(delay time.Duration) time.Duration {
 	return delay
 }
 
-// reservation is that of a call which was granted, charged with these costs. sent is before the call took leases.
+// reservation makes the Reservation of a granted call that was charged these costs. sent is before the call took
+// leases.
 func (l *Limiter) reservation(c *call, cost costs, sent time.Duration) *Reservation {
 	r := l.newReservation()
 	if r.limiter = l; len(c.claims) > 1 {
@@ -174,10 +175,10 @@ func (r *Reservation) Answer() Answer { return r.answer }
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
 // Settle ends the reservation with its actual cost: the excess is given back, a shortfall is
-// charged, even beyond the limit. A second call does nothing. After an error, call Settle
-// again: nothing is known to have been settled; if the first call was executed all the same,
+// charged, even beyond the limit. A second call has no effect. After an error, call Settle
+// again: the outcome is unknown; if the first call was executed all the same,
 // the units may be refunded twice. The leases are released in any case. ErrLeaseGone is no such
-// error: everything is settled, but a lease had expired before, and another caller may have held its
+// error: the cost is settled, but a lease had expired before, and another caller may have held its
 // units meanwhile.
 //
 // actual is the cost for each limit of the reservation. One that ReserveEach made is settled
@@ -346,7 +347,7 @@ func forget(claims *[]Claim) {
 }
 
 // refund gives units back, each with the instant of its charge. All have the same one, unless
-// they live on nodes of a Redis Cluster, which have clocks of their own.
+// they live on nodes of a Redis Cluster, which have different clocks.
 func (r *Reservation) refund(ctx context.Context, units []reserved) error {
 	var gone error
 	for len(units) > 0 {
@@ -398,7 +399,7 @@ type Lease struct {
 
 // Acquire holds one unit. It needs a limiter with at least one Concurrency limit; its
 // other limits are charged one unit, which Release does not give back. If it is refused
-// the error is a *RefusedError, whose RetryAfter is an upper bound. After another error nothing is held: if it is
+// the error is a *RefusedError; its RetryAfter is an upper bound. After another error no unit is held: if it is
 // unknown whether the store took a lease, the store releases it in the background.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireN(ctx, key, 1)
@@ -479,7 +480,7 @@ func (l *Lease) KeepAlive(ctx context.Context, failed func(error)) (stop func())
 }
 
 // Release gives the units back. ErrLeaseGone means that the lease had ended before. After another error the store
-// repeats the release in the background, as long as the lease would last: nobody else has to.
+// repeats the release in the background, as long as the lease would last.
 func (l *Lease) Release(ctx context.Context) error {
 	err := l.refund(ctx)
 	if err == nil {

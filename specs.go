@@ -106,8 +106,8 @@ func Borrowing(capacity, refill int64, period time.Duration, overdraft int64) To
 }
 
 // LeakyMeter is the leaky bucket as a meter: it holds size units, leaks leak a period,
-// and refuses a request that would overflow it. It is a continuous token bucket whose level
-// is counted from the other end.
+// and refuses a request that would overflow it. It is a continuous token bucket with a level
+// that is counted from the other end.
 func LeakyMeter(size, leak int64, period time.Duration) TokenBucket {
 	return GCRA(size, leak, period)
 }
@@ -249,7 +249,7 @@ func (s TokenBucket) within(other Spec) bool {
 type Anchor uint8
 
 const (
-	// First opens a window at the first charge: each key has windows of its own.
+	// First opens a window at the first charge: each key has its own windows.
 	First Anchor = iota
 	// Epoch opens windows at multiples of their length since the Unix epoch: the windows of
 	// all keys begin together.
@@ -357,7 +357,7 @@ type SlidingCounter struct {
 // MaxSlices is the largest number of slices of a SlidingCounter.
 const MaxSlices = 100
 
-// defaultSlices are those of a SlidingCounter without a number, also in text.
+// defaultSlices are the slices of a SlidingCounter without a number, also in text.
 const defaultSlices = 10
 
 func (s SlidingCounter) compile(l *Limit) error {

@@ -40,26 +40,26 @@ type Claim struct {
 	Cost  int64 // units, 0 to MaxUnits; 0 asks whether the limit is exceeded and charges nothing
 
 	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
-	// MaxLease bytes, unguessable (NewLeaseID makes one). A cost of 0 takes none: it is empty.
+	// MaxLease bytes, unguessable (NewLeaseID makes one). A cost of 0 takes no lease: it is empty.
 	Lease string
 	// Renew asks to keep Lease alive instead of taking it: granted only if it is held. In Charge
-	// and Refund it is a condition: the call releases the lease; if it is gone, nothing is changed
-	// for any claim and the error is ErrLeaseGone. A call whose answer was lost can therefore be
-	// repeated. In a Redis Cluster, if claims lie in several slots, the lease is released first,
+	// and Refund it is a condition: the call releases the lease; if it is gone, no claim
+	// changes and the error is ErrLeaseGone. So a call can be repeated when its answer was
+	// lost. In a Redis Cluster, if claims lie in several slots, the lease is released first,
 	// and a call that fails after that is not completed.
 	Renew bool
-	// OwnLease says that the caller chose Lease, and uses it again: it repeats a call whose outcome
-	// is unknown, or releases the lease. Otherwise a store releases a lease that nobody knows to be
-	// held, because the call that took it ended without an answer. In either case a store that could
+	// OwnLease says that the caller chose Lease, and uses it again: it repeats a call with an unknown
+	// outcome, or releases the lease. Otherwise a store releases a lease that may be held without a
+	// holder, because the call that took it ended without an answer. In either case a store that could
 	// not release a lease tries again in the background.
 	OwnLease bool
 
-	// Once says that this claim is that of an id: see [Once]. A store without room for the key of a new id leaves the
+	// Once says that this claim stands for an id: see [Once]. A store without room for the key of a new id leaves the
 	// claim out, and layers do not answer for the store.
 	Once bool
 
-	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. It drops nothing
-	// that the numbers under which the key was charged last would still count, if they are other ones than Limit's.
+	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. It keeps all
+	// that the numbers of the last charge would still count, if they are other ones than Limit's.
 	Settle bool
 
 	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until
@@ -109,15 +109,15 @@ func (d Decision) RetryAfterSeconds() (n int64, ok bool) {
 // callers build keys in a buffer that they reuse; it keeps copies.
 type Store interface {
 	// Decide asks for times identical requests at one instant, grants as many of them
-	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted,
-	// and nothing else. times = 0 peeks.
+	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted.
+	// times = 0 peeks.
 	Decide(ctx context.Context, claims []Claim, times int64, decisions []Decision) (granted int64, err error)
 
 	// Charge charges without a decision: a limit may end up beyond its capacity.
 	Charge(ctx context.Context, claims []Claim, decisions []Decision) error
 
 	// Refund gives units back that were taken at the given instant (Decision.At), and
-	// releases leases. Claim.Delay is that of the grant. Every claim is refunded; if a lease was
+	// releases leases. Claim.Delay is the delay of the grant. Every claim is refunded; if a lease was
 	// gone the error is ErrLeaseGone.
 	Refund(ctx context.Context, claims []Claim, takenAt Instant, decisions []Decision) error
 
@@ -148,8 +148,8 @@ type Request struct {
 
 // A Batcher is a store that decides many requests in one call. It is optional.
 type Batcher interface {
-	// DecideBatch decides each request by itself, as if Decide were called for one after the
-	// other, and fills in its result: each has its own error, and a wrong one changes nothing for
+	// DecideBatch decides each request separately, as if Decide were called for one after the
+	// other, and fills in its result: each has its own error, and a wrong one does not affect
 	// the others. Requests that share a key under one limit are decided in the order of the
 	// slice, others in any order.
 	DecideBatch(ctx context.Context, requests []Request)
@@ -169,7 +169,7 @@ func (r *Request) Check() error {
 }
 
 // Check is the input check that every store makes before it charges: claims, costs,
-// times and the length of decisions. It allocates nothing unless it fails.
+// times and the length of decisions. It does not allocate unless it fails.
 func Check(claims []Claim, times int64, decisions []Decision) error {
 	if len(claims) == 0 || len(claims) > MaxClaims {
 		return invalid("claims", len(claims), "1 to "+strconv.Itoa(MaxClaims)+" of one decision")
@@ -191,7 +191,7 @@ func Check(claims []Claim, times int64, decisions []Decision) error {
 	return nil
 }
 
-// pairwise is the number of claims up to which comparing each pair is the fastest way to find equal ones.
+// pairwise is the largest number of claims at which comparing each pair finds equal ones fastest.
 const pairwise = 8
 
 // repeated is the first claim on the state of one before it, if any.
@@ -228,7 +228,7 @@ func repeatedOfMany(claims []Claim) *Claim {
 	return nil
 }
 
-// scatter is a hash of the last bytes of a key, in which keys differ most often.
+// scatter is a hash of the last bytes of a key: keys differ there most often.
 func scatter(key string) uint64 {
 	hash := uint64(len(key))
 	for i := max(0, len(key)-8); i < len(key); i++ {

@@ -11,14 +11,14 @@ import (
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
 // WaitN waits until n units are granted, and until their Delay has passed. If the context
-// ends first, nothing stays charged; if it would end before the wait is over, as far as that
+// ends first, the units are given back; if it would end before the wait is over, as far as that
 // is known, WaitN fails at once. The error is a *RefusedError ([ErrNever], [ErrTooLong]),
 // the context's, or the store's.
 //
 // Callers of one Limiter that wait for the same key are served in order of arrival: small
 // requests do not overtake a large n. One call of the store asks for many of them. Several
 // limiters and several processes compete, and so do calls that do not wait, such as Allow, which
-// may take the units that a large n waits for. A limiter of the same name whose bucket may borrow n
+// may take the units that a large n waits for. A limiter of the same name with a bucket that may borrow n
 // units ([Borrowing]) takes its turn in the store at once: calls by the one that may not borrow come
 // after it, in all processes.
 //

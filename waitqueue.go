@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxDirect is how many callers of a key ask the store at once, each for itself, while
-	// none was refused. Further callers queue.
+	// maxDirect is how many callers of a key ask the store at once, separately, before the
+	// first refusal. Further callers queue.
 	maxDirect = 64
 
 	// maxTogether is how many waiters one call of the store asks for.
@@ -39,8 +39,8 @@ type waiters struct {
 // While the queue is empty, a caller asks the store itself. The first refused caller joins the
 // queue, and so do all later ones. While there are waiters, one goroutine (run) sleeps until
 // the store's retry-after, asks in one call for as many of the first waiters as have equal
-// costs, ends the wait of those that are granted, and repeats. Each answer also predicts when
-// waiters come first: those whose context ends before that are refused at once.
+// costs, ends the wait of the granted ones, and repeats. Each answer also predicts when
+// waiters come first: waiters with an earlier end of their context are refused at once.
 type queue struct {
 	limiter *Limiter
 	key     string
@@ -168,7 +168,7 @@ func (q *queue) join(w *waiter, refusal *Answer) error {
 	return nil
 }
 
-// abandon removes a waiter whose context is over, unless its outcome came at that moment.
+// abandon removes a waiter when its context is over, unless its outcome came at that moment.
 func (q *queue) abandon(w *waiter) outcome {
 	q.limiter.waiters.mu.Lock()
 	defer q.limiter.waiters.mu.Unlock()
@@ -215,7 +215,7 @@ func (q *queue) wake() {
 	}
 }
 
-// run asks for the waiters until there are none.
+// run asks for the waiters until the queue is empty.
 func (q *queue) run() {
 	for {
 		ctx, c, times, wait := q.next()
@@ -271,7 +271,7 @@ func (l *Limiter) mostTimes(c costs) int64 {
 	return most
 }
 
-// ask asks the store for the first waiters, and ends the wait of those that are granted.
+// ask asks the store for the first waiters, and ends the wait of the granted ones.
 func (q *queue) ask(ctx context.Context, c costs, times int64) {
 	l := q.limiter
 	call, lease := newCall(l.limits), ""
@@ -314,7 +314,7 @@ func (q *queue) back() {
 	q.again = time.Now().Add(q.pause/2 + rand.N(q.pause/2))
 }
 
-// answered ends the wait of up to granted waiters, and of those that are now known to wait in
+// answered ends the wait of up to granted waiters, and of waiters now known to wait in
 // vain. It returns how many were granted.
 func (q *queue) answered(call *call, c costs, granted int64, sent time.Duration) (ended int64) {
 	var answer Answer
@@ -365,7 +365,7 @@ func (q *queue) predict(answer *Answer, c costs) {
 	}
 }
 
-// refuseLate ends the wait of the first waiters whose context would end before their turn; of
+// refuseLate ends the wait of the first waiters with a context that would end before their turn; of
 // all such waiters, if all is true. Later ones were checked when they joined.
 func (q *queue) refuseLate(all bool) {
 	ahead := make([]int64, len(q.units))

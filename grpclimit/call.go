@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir/httplimit"
 )
 
-// A Call is what is limited: a call, or a message of a stream.
+// A Call is the subject of limits: a call, or a message of a stream.
 type Call struct {
 	Method string // the full method: /package.Service/Method
 	// Message is the request of a unary call, and the received message in limits of Options.Messages. It is nil for a
@@ -24,8 +24,8 @@ type Call struct {
 	received bool // a message of a stream
 }
 
-// A Key returns the key against which a call is counted. An error, or "", means that the call has none: see Missing in
-// [Options]. The keys of this package return httplimit.ErrMissing. The context is that of the call, with its peer and
+// A Key returns the key that counts a call. An error, or "", means that the call has no key: see Missing in
+// [Options]. The keys of this package return httplimit.ErrMissing. The context is the call's, with its peer and
 // metadata.
 type Key func(context.Context, *Call) (string, error)
 
@@ -35,7 +35,7 @@ func PeerAddress(ctx context.Context, _ *Call) (string, error) {
 	return keyOf(addressOf(ctx, new(clientaddr.Extractor)))
 }
 
-// ClientAddress is PeerAddress behind trusted proxies, whose metadata names the client.
+// ClientAddress is PeerAddress behind trusted proxies: their metadata names the client.
 func ClientAddress(proxies *clientaddr.Extractor) Key {
 	if proxies == nil {
 		proxies = new(clientaddr.Extractor)
@@ -51,7 +51,7 @@ func keyOf(address netip.Addr, ok bool) (string, error) {
 	return string(clientaddr.Mask{}.AppendKey(buffer, address)), nil
 }
 
-// addressOf is the address of the client; ok is false if there is none, as on a Unix socket.
+// addressOf is the address of the client; ok is false if it has no address, as on a Unix socket.
 func addressOf(ctx context.Context, proxies *clientaddr.Extractor) (address netip.Addr, ok bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -64,7 +64,7 @@ func addressOf(ctx context.Context, proxies *clientaddr.Extractor) (address neti
 	return proxies.From(p.Addr.String(), lines)
 }
 
-// Method is the full method, so that each method has a budget of its own.
+// Method is the full method, so that each method has its own budget.
 func Method(_ context.Context, call *Call) (string, error) { return "method:" + call.Method, nil }
 
 // Metadata is the first value of a metadata field, such as an API key that was verified before. An unverified value is

@@ -25,7 +25,7 @@ import (
 // A Client paces the calls of a gRPC client. Its methods Unary and Stream are interceptors. Before a call it waits as
 // long as the server has requested in an earlier response to this method, and then until the client's own limiter
 // grants a unit. A server requests a wait with RESOURCE_EXHAUSTED or UNAVAILABLE, by google.rpc.RetryInfo, retry-after
-// or grpc-retry-pushback-ms, or by a RateLimit with nothing left (r=0;t=…).
+// or grpc-retry-pushback-ms, or by an exhausted RateLimit (r=0;t=…).
 //
 // If the call's deadline is before the end of the wait, the call fails at once with RESOURCE_EXHAUSTED and is not sent;
 // the error is weir.ErrTooLong.
@@ -33,8 +33,8 @@ import (
 // The zero Client is ready to use. It is safe for concurrent use; do not change its fields, or copy it, after first
 // use.
 type Client struct {
-	// Limiter is the client's own; nil is none. A unit of a concurrency limit is held until the call has ended: that of
-	// a stream when RecvMsg returns an error or the only response, or when its context ends.
+	// Limiter is the client's own; nil for no limiter. A unit of a concurrency limit is held until the call has ended:
+	// the unit of a stream when RecvMsg returns an error or the only response, or when its context ends.
 	Limiter *weir.Limiter
 	// Key is the limiter's key of a call, without a Message for streams; nil is the target of the connection. A call
 	// without a key is not sent.

@@ -283,7 +283,7 @@ func (a *attributes) values(name string) []string {
 	return a.fields[strings.ToLower(name)]
 }
 
-// MakeRequestID is the id of a call that has none: see gate.Verdict.
+// MakeRequestID is the id of a call without one: see gate.Verdict.
 func (a *attributes) MakeRequestID() string {
 	if a.made == "" {
 		a.made = requestid.New()
@@ -295,7 +295,7 @@ func (a *attributes) MakeRequestID() string {
 func (a *attributes) Query(string) string  { return "" }
 func (a *attributes) Cookie(string) string { return "" }
 
-// Descriptor is that of the options.
+// Descriptor is the Descriptor of the options.
 func (a *attributes) Descriptor(name string) string { return a.descriptor(name) }
 
 // Doubtful reports whether a metadata field has several values: see rules.Attributes.

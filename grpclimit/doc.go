@@ -1,5 +1,5 @@
-// Package grpclimit limits the calls of a gRPC server, and paces those of a gRPC client. It is httplimit for gRPC, and
-// shares its policies and events.
+// Package grpclimit limits the calls of a gRPC server, and paces the calls of a gRPC client. It is httplimit for gRPC,
+// and shares its policies and events.
 //
 // [New] makes a [Server] of a weir.Limiter and a [Key], a function that returns the key of a call. [ByRules] makes it
 // of a gate, which has the rules of a file, and [ByCall] of a function that returns the limits and keys of a call. The
@@ -35,5 +35,5 @@
 // the client has left; its lease is renewed each third of its time-to-live. Options.Messages limits the messages that a
 // stream receives.
 //
-// [Client] is the client side: it waits for a limiter of its own and as long as servers request.
+// [Client] is the client side: it waits for its own limiter and as long as servers request.
 package grpclimit

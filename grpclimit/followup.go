@@ -38,7 +38,7 @@ func (s *Server) follow(ctx context.Context, f *followUp, of *served) (end func(
 	}
 }
 
-// A served is what is known of a response.
+// A served has the facts about a response.
 type served struct {
 	call *Call
 	ran  bool  // the handler was called
@@ -142,7 +142,7 @@ func (d *byRules) followUp(call *Call, v *gate.Verdict) *followUp {
 // An actualCost is the cost of a charge after the call; ok is false if it stays as it is.
 type actualCost func(c *gate.Charged, s *served) (units int64, ok bool, err error)
 
-// newFollowUp is the follow-up of what a gate has charged.
+// newFollowUp is the follow-up of the charges of a gate.
 func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actualCost) *followUp {
 	return &followUp{
 		keep: func(ctx context.Context, failed func(error)) func() {

@@ -14,10 +14,10 @@ import (
 type Options struct {
 	// Cost is the cost of a call, instead of 1 unit. It is called once per call.
 	Cost func(context.Context, *Call) int64
-	// CostAfter is the cost of a call after the handler has returned, or panicked: rows read, tokens spent. The call
-	// is first charged Cost as an estimate; afterwards a deficit is charged, even beyond the limit, and a
-	// surplus is refunded. last is the reply, of a stream the last message sent; nil if there is none. A result below 0
-	// or over weir.MaxUnits leaves the estimate. Leases are not affected.
+	// CostAfter is the cost of a call after the handler has returned, or panicked: rows read, tokens spent. The call is
+	// first charged Cost as an estimate; afterwards a deficit is charged, even beyond the limit, and a surplus is
+	// refunded. last is the reply, of a stream the last message sent; nil without a message. A result below 0 or over
+	// weir.MaxUnits leaves the estimate. Leases are not affected.
 	CostAfter func(call *Call, last any, err error) int64
 	// Missing is the policy for calls without a key.
 	Missing httplimit.Missing
@@ -28,7 +28,7 @@ type Options struct {
 	Fields httplimit.Fields
 	// Messages limits the messages that streams receive, also the single request of a server stream: each is decided by
 	// limits that New or ByRules made, before the handler gets it. A refusal ends the stream. A delay, such as
-	// that of a weir.LeakyQueue, holds the message back, and by gRPC's flow control its sender. Concurrency limits are
+	// a weir.LeakyQueue's, holds the message back, and by gRPC's flow control its sender. Concurrency limits are
 	// held until the next message is received. Costs stay as charged.
 	Messages *Server
 	// Exempt are methods (/grpc.health.v1.Health/Check) and services (/grpc.health.v1.Health/): no limit applies to
@@ -42,21 +42,21 @@ type Options struct {
 
 // RuleOptions are the options of [ByRules]. The zero value, and nil, are the defaults.
 type RuleOptions struct {
-	// Clients has the trusted proxies, whose metadata names the client; nil: the client is always the peer.
+	// Clients has the trusted proxies: their metadata names the client; nil: the client is always the peer.
 	Clients *clientaddr.Extractor
-	// User is the authenticated user of a call, for rules keyed by user; "" is none.
+	// User is the authenticated user of a call, for rules keyed by user; "" without a user.
 	User func(context.Context, *Call) string
 	// Descriptor is the value of descriptor.NAME in rules; "" is missing.
 	Descriptor func(ctx context.Context, call *Call, name string) string
 	// Cost is the cost of a call, instead of the cost of rules without a number. It is called once per call.
 	Cost func(context.Context, *Call) int64
-	// Messages, Exempt and Observe are those of [Options].
+	// Messages, Exempt and Observe are as in [Options].
 	Messages *Server
 	Exempt   []string
 	Observe  func(context.Context, *Call, httplimit.Event)
 }
 
-// given are options that nobody changes.
+// given are options that do not change.
 func given[T any](options *T) *T {
 	var own T
 	if options != nil {

@@ -27,13 +27,13 @@ const (
 	fieldPushback = "grpc-retry-pushback-ms"
 )
 
-// maxPushback is the longest wait for which a client is told to retry. gRPC sleeps it within the call.
+// maxPushback is the longest wait after which a client is told to retry. gRPC sleeps it within the call.
 const maxPushback = time.Minute
 
 // A check is the result of one limit.
 type check = ratefields.Check
 
-// describe is the metadata that describes the limits; nil if there is none.
+// describe is the metadata that describes the limits; nil without limits.
 func describe(checks []check, granted bool) (fields metadata.MD) {
 	for name, value := range ratefields.Describe(checks, granted) {
 		if fields == nil {
@@ -57,7 +57,7 @@ func pushback(ctx context.Context, wait time.Duration) string {
 	return integer(int64((wait + time.Millisecond - 1) / time.Millisecond))
 }
 
-// exceed refuses a call whose limits are exceeded, and tells the client to wait. own is the message of the rule, if it
+// exceed refuses a call that exceeds its limits, and tells the client to wait. own is the message of the rule, if it
 // has one.
 func (a *admission) exceed(wait time.Duration, own string) {
 	a.wait = wait
@@ -104,7 +104,7 @@ func (a *admission) violations() (list []*errdetails.QuotaFailure_Violation) {
 // refuse refuses a call that no limit refused.
 func (a *admission) refuse(code codes.Code, text string) { a.status = status.New(code, text) }
 
-// undecided refuses a call whose limits could not be checked.
+// undecided refuses a call when its limits could not be checked.
 func (a *admission) undecided(ctx context.Context) {
 	if err := ctx.Err(); err != nil {
 		a.status = status.FromContextError(err)

@@ -66,7 +66,7 @@ func ByCall(store weir.Store, claims func(context.Context, *Call) ([]weir.Claim,
 //   - path and route are the full method, /package.Service/Method, and the service is package.Service;
 //   - header.NAME is metadata, and the host is :authority;
 //   - the client is the peer, or what trusted proxies say of it: see [RuleOptions];
-//   - user and descriptor.NAME are those of [RuleOptions], which can read the message of a unary
+//   - user and descriptor.NAME come from [RuleOptions], which can read the message of a unary
 //     call.
 //
 // The deciding rule defines the fields; a refusal has its message, and its label as google.rpc.ErrorInfo. Status and

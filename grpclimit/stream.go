@@ -57,7 +57,7 @@ func (s *serverStream) SendMsg(message any) error {
 	return err
 }
 
-// describe adds the fields once: to the header of the first response, or to the trailer if there is none.
+// describe adds the fields once: to the header of the first response, or to the trailer without a response.
 func (s *serverStream) describe(add func(metadata.MD) error) {
 	s.describing.Do(func() {
 		if s.fields != nil && add(s.fields) != nil { // the handler has sent the header by grpc.SendHeader
@@ -66,7 +66,7 @@ func (s *serverStream) describe(add func(metadata.MD) error) {
 	})
 }
 
-// RecvMsg implements grpc.ServerStream. After a refusal it receives nothing more.
+// RecvMsg implements grpc.ServerStream. After a refusal it receives no more messages.
 func (s *serverStream) RecvMsg(message any) error {
 	if s.messages == nil {
 		return s.ServerStream.RecvMsg(message)
@@ -90,7 +90,7 @@ func (s *serverStream) RecvMsg(message any) error {
 	return sleep(s.ctx, a.event.Answer.Delay)
 }
 
-// next ends the follow-up of the last message, and records that of the next one. The error is the refusal of a message.
+// next ends the follow-up of the last message, and records the next message's. The error is the refusal of a message.
 func (s *serverStream) next(end func()) error {
 	s.mu.Lock()
 	last, ended, refusal := s.last, s.ended, s.refusal
@@ -118,7 +118,7 @@ func (s *serverStream) refuse(a *admission) error {
 	return a.status.Err()
 }
 
-// result is the status of the stream: that of a refused message, whatever the handler made of it.
+// result is the status of the stream: the status of a refused message, whatever the handler made of it.
 func (s *serverStream) result(err error) error {
 	s.describe(func(fields metadata.MD) error {
 		s.ServerStream.SetTrailer(fields)

@@ -46,7 +46,7 @@ type Server struct {
 	Log      *slog.Logger              // logs writes; nil: none
 	Mark     func(telemetry.Mark)      // records writes; nil: nobody does
 
-	// Services and Routes are the state of the gateway; nil: none.
+	// Services and Routes are the state of the gateway; nil without a gateway.
 	Services func() []servermetrics.Service
 	Routes   func() []servermetrics.Route
 
@@ -185,7 +185,7 @@ func (h *handler) admit(r *http.Request, methods []operation) (*call, operation,
 	return c, op, nil
 }
 
-// peer is the address of a caller without credentials. X-Weir-Actor would prove nothing.
+// peer is the address of a caller without credentials. X-Weir-Actor would be no proof.
 func peer(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

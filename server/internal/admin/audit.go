@@ -24,7 +24,7 @@ const (
 	auditWithin  = 10 * time.Second // a search reads all records of its interval
 )
 
-// searchAudit searches where this server records refusals, bans and changes: there are those of all nodes in Redis.
+// searchAudit searches where this server records refusals, bans and changes: Redis has the records of all nodes.
 func (h *handler) searchAudit(ctx context.Context, c *call) (any, error) {
 	if h.Audit == nil {
 		return nil, web.Refuse(http.StatusForbidden, "this server has no audit log that it can read: start it with "+

@@ -53,7 +53,7 @@ func (h *handler) reached(revision int64) (is bool, why string) {
 	return false, "this server does not listen to the ledger"
 }
 
-// revisionOf returns the number in the revision of a ledger's layer, such as "12" or "12, 1 reverted"; 0: none.
+// revisionOf returns the number in the revision of a ledger's layer, such as "12" or "12, 1 reverted"; 0: no revision.
 func revisionOf(text string) int64 {
 	text, _, _ = strings.Cut(text, ",")
 	n, err := strconv.ParseInt(text, 10, 64)

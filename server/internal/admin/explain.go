@@ -22,7 +22,7 @@ type Question struct {
 	Request *ExplainedRequest `json:"request,omitzero" doc:"A request as rules match it."`
 }
 
-// An Explanation is the state of keys, or the decision on a request, now. Nothing was charged.
+// An Explanation is the state of keys, or the decision on a request, now, without a charge.
 type Explanation struct {
 	Now     time.Time    `json:"now,omitzero" doc:"By the server's clock."`
 	What    string       `json:"what" enum:"key|address|request_id|request" doc:"How the text was understood."`
@@ -42,7 +42,7 @@ const (
 	mostDecided   = 20  // samples
 )
 
-// explain answers which rules apply to a key, an address or a request, and why. It charges nothing.
+// explain answers which rules apply to a key, an address or a request, and why. It does not charge.
 func (h *handler) explain(ctx context.Context, c *call) (any, error) {
 	var q Question
 	if err := c.document(&q); err != nil {
@@ -69,7 +69,7 @@ func (h *handler) explain(ctx context.Context, c *call) (any, error) {
 	return render(e, nil)
 }
 
-// rank sorts rules that refuse before those with use, and these before the others.
+// rank sorts rules that refuse before rules with use, and these before the others.
 func rank(r *gate.ExplainedRule) int {
 	rank := 2
 	for _, l := range r.Limits {
@@ -86,7 +86,7 @@ func rank(r *gate.ExplainedRule) int {
 	return rank
 }
 
-// explainText shows the rules that have a text as a key, those that refuse first, then those in use.
+// explainText shows the rules that have a text as a key, refusing ones first, then ones in use.
 func (h *handler) explainText(ctx context.Context, text string) (*Explanation, error) {
 	e := &Explanation{Now: time.Now().UTC(), What: "address", Exceptions: []Exception{},
 		Samples: []telemetry.Sample{}}
@@ -139,7 +139,7 @@ func (h *handler) explainKey(ctx context.Context, rule *rules.Rule, text string,
 	return ctx.Err()
 }
 
-// ofRequest finds the rule and the key of a request ID among the samples; rule is "" if there is none.
+// ofRequest finds the rule and the key of a request ID among the samples; rule is "" if the id is unknown.
 func (h *handler) ofRequest(id string, e *Explanation) (rule, key string) {
 	if h.Telemetry == nil {
 		return "", id

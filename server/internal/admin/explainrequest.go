@@ -74,7 +74,7 @@ func (d *Descriptors) UnmarshalJSONFrom(from *jsontext.Decoder) error {
 	return err
 }
 
-// value is the first descriptor of the name; "" if there is none.
+// value is the first descriptor of the name; "" if the request has no such descriptor.
 func (d Descriptors) value(_ *http.Request, name string) string {
 	for i := range d {
 		if d[i].Name == name {
@@ -119,7 +119,7 @@ type Explainer struct {
 	Options *httplimit.RuleOptions // of the gateway; nil: the defaults
 }
 
-// Explain sends the request through the middleware of the gateway, which charges nothing, so that the explanation
+// Explain sends the request through the middleware of the gateway, which does not charge, so that the explanation
 // cannot differ from a real decision. An error is one of the document.
 func (x *Explainer) Explain(ctx context.Context, q *ExplainedRequest) (*Explanation, error) {
 	o := httplimit.RuleOptions{}
@@ -224,7 +224,7 @@ func (s *SeenRequest) doubt(format string, args ...any) {
 	s.Doubts = append(s.Doubts, fmt.Sprintf(format, args...))
 }
 
-// doubtGeo says what is not known of the client although the rules need it.
+// doubtGeo says which facts about the client are unknown although the rules need them.
 func (x *Explainer) doubtGeo(s *SeenRequest) {
 	country, asn := x.Set.Located()
 	if country && s.Country == "" {
@@ -254,7 +254,7 @@ func (e *Explanation) refuse(err error) {
 	}
 }
 
-// leaveOutMadeID leaves out the id that a refusal gets if its request has none: it is another one each time.
+// leaveOutMadeID leaves out the id that a refusal gets if its request has no id: it is another one each time.
 func (e *Explanation) leaveOutMadeID(asked http.Header) {
 	id := e.Answer.Header().Get(requestid.Field)
 	if id == "" || id == requestid.For(asked) {

@@ -169,7 +169,7 @@ func (h *handler) liftBan(ctx context.Context, c *call) (any, error) {
 	return Lifted{Rule: l.rule.Name(), Key: readable(l.key), Banned: left > 0}, nil
 }
 
-// note records an operation on a key before it is done, so that nothing is done without a record; if
+// note records an operation on a key before it is done, so that each operation has a record; if
 // the operation then fails, the record stays. A server without a ledger has the log alone.
 func (h *handler) note(ctx context.Context, c *call, what, rule, key string) error {
 	if h.Ledger == nil {

@@ -163,7 +163,7 @@ func telemetryOperations() []operation {
 	}
 }
 
-// parameters are those of the paths and queries.
+// parameters are the parameters of the paths and queries.
 var parameters = map[string]web.Parameter{
 	"name": {Doc: "The rule; of the history also an exception's ID."},
 	"id":   {Doc: "The ID of the exception."},

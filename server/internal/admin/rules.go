@@ -70,7 +70,7 @@ func (h *handler) disabledHere(now *ruleView, name string) *ruleset.Off {
 	return nil
 }
 
-// describe returns a document that was read after the snapshot. The limit is that of the document,
+// describe returns a document that was read after the snapshot. The limit is the document's,
 // in force or not, because its ETag belongs to that version.
 func (h *handler) describe(document *ledger.Document, now *ruleView) Rule {
 	answer := Rule{Name: document.Name, From: h.Layer, Enabled: document.Enabled, Revision: document.Revision,
@@ -182,7 +182,7 @@ func (v *ruleView) without(name string) *rules.File {
 	return &file
 }
 
-// below returns the layer whose rule of this name the ledger's replaces, or "".
+// below returns the layer with a rule of this name that the ledger's replaces, or "".
 func (h *handler) below(name string) string {
 	for _, c := range h.Status().Collisions {
 		if c.Rule == name && c.Winner == h.Layer {
@@ -244,7 +244,7 @@ func (h *handler) confirmRule(ctx context.Context, c *call) (any, error) {
 	}})
 }
 
-// original is the rule of another source that is in force; nil: there is none.
+// original is the rule of another source that is in force; nil: no such rule.
 func (h *handler) original(name string) *ledger.Original {
 	now := h.inForce()
 	at := now.find(name)

@@ -6,7 +6,7 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 )
 
-// listServices answers with the services and routes of the gateway; without a gateway there are none.
+// listServices answers with the services and routes of the gateway; without a gateway the lists are empty.
 func (h *handler) listServices(context.Context, *call) (any, error) {
 	answer := Services{Services: []servermetrics.Service{}, Routes: []servermetrics.Route{}}
 	if h.Services != nil {

@@ -68,7 +68,7 @@ type report struct {
 	err    error
 }
 
-// of returns the answer to a call, and makes it if there is none. It is made without the deadline of the call, because
+// of returns the answer to a call, and makes it if necessary. It is made without the deadline of the call, because
 // other calls wait for it too.
 func (r *reports) of(ctx context.Context, c *call, answer func(context.Context) (any, error)) (any, error) {
 	key, now := c.request.URL.Path+"?"+c.request.URL.RawQuery, time.Now()

@@ -43,7 +43,7 @@ type Change struct {
 	Rule   string   `json:"rule" doc:"Empty: the fields of the file."`
 	Kind   string   `json:"kind" enum:"changed|added|removed|renamed"`
 	Fields []string `json:"fields,omitzero"`
-	// Values are those of fields that are numbers or words.
+	// Values are the values of fields that are numbers or words.
 	Values []ruleset.Value `json:"values,omitzero"`
 	Was    string          `json:"was,omitzero" doc:"The old name."`
 	Counts string          `json:"counts,omitzero" enum:"kept|anew"`
