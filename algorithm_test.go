@@ -9,7 +9,7 @@ import (
 )
 
 // TestEveryAlgorithmIsDescribed fails for an algorithm that lacks a part of its descriptor, or whose spec contradicts
-// itself. Whoever adds one runs it first.
+// itself.
 func TestEveryAlgorithmIsDescribed(t *testing.T) {
 	for a := weir.Algorithm(1); a < weir.Algorithms; a++ {
 		words, text := a.Words(), a.Example()

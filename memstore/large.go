@@ -144,7 +144,7 @@ func (*logKind) restore(_ *weir.Limit, s state, list []int64, _ [][]byte) (state
 	return s, len(list)%2 == 0
 }
 
-type counterKind struct{ plain }
+type counterKind struct{}
 
 type counterState struct {
 	large
