@@ -15,23 +15,23 @@ import (
 	"github.com/weirproject/weir/internal/pause"
 )
 
-// Package breaker puts a circuit breaker before a store: while the store fails or is slow, calls fail at once
+// The breaker puts a circuit breaker before a store: while the store fails or is slow, calls fail at once
 // instead of waiting.
 //
 // # Closed
 //
 // Calls go through and are counted. The breaker opens when calls fail in a row while none is answered, which is how a
-// frozen or dead store looks, or when too large a share of the last second's calls failed or was slow (Config.Slow).
-// A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled context, a deadline
-// too short, unless the call took longer than that. A foreign value under one key and a lease that is gone are
-// answers. Slow answers alone never count as a row of failures: this process may have been paused.
+// frozen or dead store looks, or when too large a share of the last second's calls failed or was slow
+// (breakerConfig.Slow). A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled
+// context, a deadline too short, unless the call took longer than that. A foreign value under one key and a lease that
+// is gone are answers. Slow answers alone never count as a row of failures: this process may have been paused.
 //
 // Calls under way when a store freezes wait for the store's timeout, and so do those that begin before the
 // first of them ends: about as many as arrive within one timeout.
 //
 // # Open
 //
-// Calls fail with an [*OpenError]. A background goroutine probes the store, one call at a time, less often the
+// Calls fail with an openError. A background goroutine probes the store, one call at a time, less often the
 // longer the outage lasts, with jitter. A probe charges a key, because a read-only replica and a server out of
 // memory answer everything but writes. It uses 16 keys at random, so that in a Cluster not all probes go to one
 // node. The keys are under the limit "weir.breaker" and expire after a second.
@@ -48,7 +48,7 @@ import (
 // breaker opens. Its own valve, which shuts after 256 abandoned calls in a row, is for programs without a
 // breaker; behind a breaker it is seldom reached, and a probe opens it again.
 
-// A Config configures New. The unexported fields are constants but for tests.
+// A breakerConfig configures the layer. The unexported fields are constants but for tests.
 type breakerConfig struct {
 	// Slow is the duration from which a call counts as slow, which is a failure: more than 0, such as three quarters of
 	// the store's timeout. (A fixed default would take a healthy but distant store for dead.) It bounds probes as well.
@@ -71,7 +71,7 @@ const (
 	minFailureCalls = 20
 )
 
-// A Breaker is a weir.Store before another, which it watches. It is safe for concurrent use, and no shortcut.
+// A breaker is a weir.Store before another, which it watches. It is safe for concurrent use, and no shortcut.
 type breaker struct {
 	next   weir.Store
 	config breakerConfig
@@ -90,7 +90,7 @@ type breaker struct {
 	tripped chan struct{} // signals: opened while half-open; capacity 1
 }
 
-// New returns a breaker before next. Closing it closes next.
+// newBreaker returns a breaker before next. Closing it closes next.
 func newBreaker(next weir.Store, config breakerConfig) *breaker {
 	config.burst = cmp.Or(config.burst, 5)
 	config.first, config.most = cmp.Or(config.first, 50*time.Millisecond), cmp.Or(config.most, 500*time.Millisecond)
@@ -107,12 +107,12 @@ func newBreaker(next weir.Store, config breakerConfig) *breaker {
 // State returns the current state.
 func (b *breaker) State() breakerState { return b.phase.Load().state }
 
-// Stats are counters since New.
+// breakerStats are counters since New.
 type breakerStats struct {
 	Opened     int64 // transitions to Open, including those from HalfOpen
 	TurnedAway int64 // requests that failed without a call
 	Failed     int64 // admitted requests without an answer
-	Slow       int64 // requests answered after Config.Slow
+	Slow       int64 // requests answered after breakerConfig.Slow
 	Probes     int64
 	ProbesLost int64 // probes that failed or took too long
 }
@@ -143,10 +143,10 @@ func (b *breaker) admits(t *phase, now time.Duration) bool {
 	return t.state == stateHalfOpen && rand.Int64N(int64(b.config.ramp)) < int64(now-t.began)
 }
 
-// An outcome counts the requests of one admitted call by their effect on the breaker.
+// An callOutcome counts the requests of one admitted call by their effect on the breaker.
 type callOutcome struct {
 	answered int64
-	slow     int64 // answered, but later than Config.Slow
+	slow     int64 // answered, but later than breakerConfig.Slow
 	lost     int64
 	left     int64 // ended by their callers: no evidence about the store
 	invalid  int64 // wrong input: no evidence either
@@ -174,10 +174,10 @@ func (b *breaker) over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// late corrects an outcome for a call that took at least Config.Slow: abandoned requests count as lost. In a batch
-// with lost requests, the answered ones are not called slow, because the time at which they were answered is
-// unknown: (tempting, and wrong) calling them slow would refuse the callers of two nodes of a Cluster because
-// the third is frozen.
+// late corrects an outcome for a call that took at least breakerConfig.Slow: abandoned requests count as lost. In a
+// batch with lost requests, the answered ones are not called slow, because the time at which they were answered is
+// unknown: (tempting, and wrong) calling them slow would refuse the callers of two nodes of a Cluster because the third
+// is frozen.
 func (o *callOutcome) late(took, slow time.Duration) {
 	if o.lost+o.left == 0 {
 		o.slow, o.answered = o.answered, 0
@@ -205,7 +205,7 @@ func (b *breaker) leave(t *phase, began time.Duration, o callOutcome) {
 	}
 }
 
-// State is the state of a breaker. The larger, the worse.
+// breakerState is the state of a breaker. The larger, the worse.
 type breakerState uint8
 
 const (
@@ -217,14 +217,14 @@ const (
 // String is "closed", "half-open" or "open".
 func (s breakerState) String() string { return [...]string{"closed", "half-open", "open"}[s] }
 
-// A Change is a transition, as the observer receives it.
+// A breakerChange is a transition, as the observer receives it.
 type breakerChange struct {
 	From, To breakerState
 	At       time.Time
 	Cause    error // of opening: the last failure; otherwise nil
 }
 
-// An OpenError is the error of a refused call. It is a weir.ErrUnavailable, and the call was not executed. Many
+// An openError is the error of a refused call. It is a weir.ErrUnavailable, and the call was not executed. Many
 // calls share one value.
 type openError struct {
 	Next  time.Time // the next probe; zero: the breaker is half-open
@@ -261,7 +261,7 @@ type phase struct {
 	tally   tally
 }
 
-// slices is the number of parts of the window that are counted and forgotten separately.
+// tallySlices is the number of parts of the window that are counted and forgotten separately.
 const tallySlices = 8
 
 // A tally counts the outcomes of a phase. At the start of a slice, a concurrent count may be lost.
@@ -311,7 +311,7 @@ func (y *tally) answeredAt(now time.Duration, c *breakerConfig) {
 }
 
 // silent reports whether failures alone prove the store dead: a row of them, of calls begun after the last
-// answer, and no answer for as long as Config.Slow. The row alone does not prove it: calls to a lost node of a
+// answer, and no answer for as long as breakerConfig.Slow. The row alone does not prove it: calls to a lost node of a
 // Cluster end together at their timeout, while calls to other nodes are answered.
 func (y *tally) silent(now, began time.Duration, c *breakerConfig, lost int64) bool {
 	well := y.well.Load()
@@ -361,7 +361,7 @@ func (b *breaker) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.
 	return err
 }
 
-// ended is a context that has ended.
+// endedContext is a context that has ended.
 var endedContext = func() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()

@@ -19,10 +19,10 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// An Option changes a Config.
+// An breakerOption changes a Config.
 type breakerOption func(*breakerConfig)
 
-// NewWith is New with options.
+// newBreakerWith is New with options.
 func newBreakerWith(next weir.Store, options ...breakerOption) *breaker {
 	var config breakerConfig
 	for _, option := range options {
@@ -31,23 +31,23 @@ func newBreakerWith(next weir.Store, options ...breakerOption) *breaker {
 	return newBreaker(next, config)
 }
 
-// WithSlow sets Config.Slow.
+// withSlow sets Config.Slow.
 func withSlow(slow time.Duration) breakerOption { return func(c *breakerConfig) { c.Slow = slow } }
 
-// WithObserver sets Config.Changed.
+// withObserver sets Config.Changed.
 func withObserver(changed func(breakerChange)) breakerOption {
 	return func(c *breakerConfig) { c.Changed = changed }
 }
 
-// WithBurst sets how many failures in a row open the breaker.
+// withBurst sets how many failures in a row open the breaker.
 func withBurst(n int64) breakerOption { return func(c *breakerConfig) { c.burst = n } }
 
-// WithProbes sets the first and the longest interval between probes.
+// withProbes sets the first and the longest interval between probes.
 func withProbes(first, most time.Duration) breakerOption {
 	return func(c *breakerConfig) { c.first, c.most = first, most }
 }
 
-// WithRamp sets the time from the first successful probe until all calls are admitted.
+// withRamp sets the time from the first successful probe until all calls are admitted.
 func withRamp(d time.Duration) breakerOption { return func(c *breakerConfig) { c.ramp = d } }
 
 func TestFrozenStoreDelaysFewCalls(t *testing.T) {
@@ -100,7 +100,7 @@ func TestClosingAdmitsAGrowingShare(t *testing.T) {
 	})
 }
 
-// open makes the store fail until the breaker is open.
+// breakerOpen makes the store fail until the breaker is open.
 func breakerOpen(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
 	t.Helper()
 	f.be(dead)
@@ -396,7 +396,7 @@ func TestOneFailedThirdOfEachBatchStaysClosed(t *testing.T) {
 	}
 }
 
-// thirds is a Cluster of three with a master that is frozen.
+// breakerThirds is a Cluster of three with a master that is frozen.
 type breakerThirds struct{ *breakerFaulty }
 
 func (f breakerThirds) DecideBatch(ctx context.Context, requests []weir.Request) {
@@ -658,8 +658,8 @@ func TestBreakerManyCallers(t *testing.T) {
 	}
 }
 
-// A release that an open breaker turns away gets to the store below, in a context that has ended: the store sends nothing
-// now, and releases the lease later.
+// A release that an open breaker turns away gets to the store below, in a context that has ended: the store sends
+// nothing now, and releases the lease later.
 func TestReleaseIsLeftToTheStore(t *testing.T) {
 	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
 		breakerOpen(t, f, b, store)
@@ -750,7 +750,7 @@ var (
 	errDead = fmt.Errorf("%w: connection refused", weir.ErrUnavailable)
 )
 
-// A fault is what becomes of a call before it gets to the store: nil lets it through.
+// A breakerFault is what becomes of a call before it gets to the store: nil lets it through.
 type breakerFault func(ctx context.Context, write bool) error
 
 func well(context.Context, bool) error { return nil }
@@ -763,7 +763,7 @@ func readOnly(_ context.Context, write bool) error {
 	return nil
 }
 
-// frozen is as redisstore is then: the call ends with its timeout or its caller's.
+// breakerFrozen is as redisstore is then: the call ends with its timeout or its caller's.
 func breakerFrozen(ctx context.Context, _ bool) error {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
@@ -778,7 +778,7 @@ func breakerSlow(context.Context, bool) error {
 
 func fails(err error) breakerFault { return func(context.Context, bool) error { return err } }
 
-// faulty is a store that can be made to fail.
+// breakerFaulty is a store that can be made to fail.
 type breakerFaulty struct {
 	weir.Store
 	fault     atomic.Pointer[breakerFault]
@@ -818,7 +818,8 @@ func (f *breakerFaulty) Charge(ctx context.Context, claims []weir.Claim, decisio
 	return f.Store.Charge(ctx, claims, decisions)
 }
 
-func (f *breakerFaulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, decisions []weir.Decision) error {
+func (f *breakerFaulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+	decisions []weir.Decision) error {
 	if err := (*f.fault.Load())(ctx, true); err != nil {
 		return err
 	}
@@ -832,7 +833,7 @@ func (f *breakerFaulty) Reset(ctx context.Context, claims []weir.Claim) error {
 	return f.Store.Reset(ctx, claims)
 }
 
-// batched is a faulty store that decides batches.
+// breakerBatched is a faulty store that decides batches.
 type breakerBatched struct{ *breakerFaulty }
 
 func (f breakerBatched) DecideBatch(ctx context.Context, requests []weir.Request) {
@@ -905,7 +906,7 @@ func traffic(store weir.Store, d time.Duration) (waited, away int64) {
 	return w.Load(), a.Load()
 }
 
-// load asks 5,000 times a second, each in a goroutine of its own, until it is stopped.
+// breakerLoad asks 5,000 times a second, each in a goroutine of its own, until it is stopped.
 type breakerLoad struct {
 	granted, away, failed, other atomic.Int64
 	waiting, most                atomic.Int64
@@ -1042,19 +1043,5 @@ func behind(t testing.TB, next weir.Store) storetest.Handle {
 	return storetest.Handle{Store: store}
 }
 
-func breakerOnRedis(t testing.TB) storetest.Subject {
-	server := redistest.Start(t)
-	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		next, err := redisstore.Open(context.Background(), server.URL(), redisstore.WithPrefix(weir.NewLeaseID()+":"),
-			redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return behind(t, next)
-	}
-}
-
-func TestBreakerStore(t *testing.T)          { storetest.Run(t, breakerInMemory) }
-func TestBreakerVectors(t *testing.T)        { storetest.Vectors(t, breakerInMemory) }
-func TestBreakerStoreOnRedis(t *testing.T)   { storetest.Run(t, breakerOnRedis(t)) }
-func TestBreakerVectorsOnRedis(t *testing.T) { storetest.Vectors(t, breakerOnRedis(t)) }
+func TestBreakerStore(t *testing.T)   { storetest.Run(t, breakerInMemory) }
+func TestBreakerVectors(t *testing.T) { storetest.Vectors(t, breakerInMemory) }

@@ -14,7 +14,7 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Package ceiling refuses requests that the shared store cannot have room for: it bounds a runaway node, and a
+// The ceiling refuses requests that the shared store cannot have room for: it bounds a runaway node, and a
 // store that lost its state because it was flushed, failed over or evicted keys.
 //
 // Each key of a limit with a ceiling also has a bucket in this process, which is checked before the store is
@@ -45,13 +45,13 @@ import (
 //   - the clocks of Redis and of this process differ in speed by more than the factor.
 //
 // It fails open: where the local store has no room for a key, because all of its keys are in use, that key has
-// no ceiling, and [Ceiling.Uncounted] counts its grants.
+// no ceiling, and uncounted counts its grants.
 //
 // Concurrency limits have no ceiling, because a lease may be released through another node; nor have limits
 // whose bucket would take over 142 years to fill. Charge is not counted. When a limit's numbers or its factor
 // change, its keys get new buckets.
 
-// A Ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
+// A ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
 type ceiling struct {
 	weir.Store // the next one
 	local      weir.Store
@@ -63,7 +63,7 @@ type ceiling struct {
 	missed     atomic.Int64
 }
 
-// New returns a ceiling over next, whose buckets are in local, an embedded store of its own and the only memory
+// newCeiling returns a ceiling over next, whose buckets are in local, an embedded store of its own and the only memory
 // that grows with keys. Make local with memstore.WithoutOverflow; otherwise new keys share one bucket when it
 // is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
 // thousandths; less than 1 reads as 1. It is called for each claim. Closing the layer closes next and local.
@@ -74,13 +74,13 @@ func newCeiling(next, local weir.Store, factor func(*weir.Limit) (factor float64
 	return c
 }
 
-// Refused counts the requests that the ceiling refused.
+// refusals counts the requests that the ceiling refused.
 func (c *ceiling) refusals() int64 { return c.refused.Load() }
 
-// Uncounted counts the granted claims that were not charged to a bucket because the local store was full.
+// uncounted counts the granted claims that were not charged to a bucket because the local store was full.
 func (c *ceiling) uncounted() int64 { return c.missed.Load() }
 
-// scratch is the reused memory of one call of the local store.
+// ceilingScratch is the reused memory of one call of the local store.
 type ceilingScratch struct {
 	// claims are those with a ceiling, on their buckets. A cost above the overdraft is reduced to it; otherwise
 	// the bucket would refuse what the store grants, or name another wait.
@@ -300,10 +300,10 @@ func (c *ceiling) Reset(ctx context.Context, claims []weir.Claim) error {
 
 func (c *ceiling) Close() error { return errors.Join(c.Store.Close(), c.local.Close()) }
 
-// grain is the precision of a factor: a thousandth.
+// factorGrain is the precision of a factor: a thousandth.
 const factorGrain = 1000
 
-// bound returns the bucket that a node charges with its grants under a limit; nil if there is none. Its
+// ceilingBucket returns the bucket that a node charges with its grants under a limit; nil if there is none. Its
 // capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants,
 // so it needs no knowledge of where the store's windows begin, nor of its clock. A concurrency limit has none: a lease
 // may be released through another node. Its overdraft is what the
@@ -327,7 +327,7 @@ func ceilingBucket(limit *weir.Limit, factor float64) *weir.Limit {
 	return nil
 }
 
-// rates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for that.
+// bucketRates returns rate × thousandths/1000 for each period: exactly, and rounded up for numbers too large for that.
 func bucketRates(rate int64, period time.Duration, thousandths int64) (list []weir.TokenBucket) {
 	common := gcd(thousandths, factorGrain)
 	up, down := thousandths/common, factorGrain/common
@@ -340,7 +340,7 @@ func bucketRates(rate int64, period time.Duration, thousandths int64) (list []we
 	return list
 }
 
-// times is n × a/b, rounded up; ok is false where a limit cannot have that many.
+// scaled is n × a/b, rounded up; ok is false where a limit cannot have that many.
 func scaled(n, a, b int64) (product int64, ok bool) {
 	hi, lo := bits.Mul64(uint64(n), uint64(a))
 	if hi >= uint64(b) {
@@ -360,7 +360,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// name hashes the limit's name and all numbers. Other numbers are another bucket: grants under the old ones say
+// ceilingName hashes the limit's name and all numbers. Other numbers are another bucket: grants under the old ones say
 // little about what a store may grant under the new.
 func ceilingName(limit *weir.Limit, spec weir.TokenBucket) string {
 	hash := fnv.New64a()
@@ -477,7 +477,7 @@ func (c *ceiling) cutRequest(r *weir.Request, room int) {
 	repeatFirst(rest, n)
 }
 
-// repeat fills decisions with copies of the first n.
+// repeatFirst fills decisions with copies of the first n.
 func repeatFirst(decisions []weir.Decision, n int) {
 	for ; len(decisions) > n; decisions = decisions[n:] {
 		copy(decisions[n:], decisions[:n])

@@ -15,9 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
 
@@ -98,7 +96,7 @@ func TestBatchBeyondTheCeiling(t *testing.T) {
 
 const ceilingEpoch = 1_790_000_000_000_000
 
-// counted are the kinds of limits without leases, of n units.
+// ceilingCounted are the kinds of limits without leases, of n units.
 func ceilingCounted(n int64) []weir.Spec {
 	return []weir.Spec{
 		weir.TokenBucket{Capacity: n, Refill: n, Period: time.Minute},
@@ -167,7 +165,7 @@ func TestIntactStoreIsNeverOverruled(t *testing.T) {
 	})
 }
 
-// most is what a ceiling's bucket holds, and its rate, by hand from the package's table.
+// ceilingMost is what a ceiling's bucket holds, and its rate, by hand from the package's table.
 func ceilingMost(spec weir.Spec) (units, rate int64, each time.Duration) {
 	switch s := spec.(type) {
 	case weir.TokenBucket:
@@ -247,7 +245,7 @@ func (g *generous) DecideBatch(_ context.Context, requests []weir.Request) {
 	}
 }
 
-// driven is a ceiling over a generous store.
+// ceilingDriven is a ceiling over a generous store.
 func ceilingDriven(t testing.TB, factor func(*weir.Limit) (float64, bool)) (*generous, *ceiling, *atomic.Int64) {
 	t.Helper()
 	next, clock := &generous{}, &atomic.Int64{}
@@ -329,7 +327,8 @@ func TestRefusedRequestsAreFree(t *testing.T) {
 	store, limit := c, weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(times, want int64) {
 		t.Helper()
-		if granted, err := store.Decide(ceilingBackground, ceilingClaim(limit, 1), times, nil); err != nil || granted != want {
+		granted, err := store.Decide(ceilingBackground, ceilingClaim(limit, 1), times, nil)
+		if err != nil || granted != want {
 			t.Fatalf("granted %d of %d, %v; want %d", granted, times, err, want)
 		}
 	}
@@ -512,7 +511,8 @@ type ceilingFailing struct {
 	err error
 }
 
-func (f *ceilingFailing) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+func (f *ceilingFailing) Decide(ctx context.Context, claims []weir.Claim, times int64,
+	d []weir.Decision) (int64, error) {
 	if f.err != nil {
 		return 0, f.err
 	}
@@ -664,7 +664,7 @@ func ceilingNewCeiling(t testing.TB, next, local weir.Store, factor func(*weir.L
 // milliseconds while calls are under way.
 func amply(*weir.Limit) (float64, bool) { return 3, true }
 
-// over makes a suite's subject.
+// ceilingOver makes a suite's subject.
 func ceilingOver(t testing.TB, own func() weir.Instant, next weir.Store) storetest.Handle {
 	factor := exactly
 	if strings.HasPrefix(t.Name(), "TestCeilingStore") {
@@ -678,20 +678,5 @@ func ceilingOverMemory(t testing.TB, clock func() weir.Instant) storetest.Handle
 	return ceilingOver(t, own, ceilingInMemory(suite))
 }
 
-func ceilingOverRedis(t testing.TB) storetest.Subject {
-	server := redistest.Start(t)
-	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		suite, own := clocks(clock)
-		next, err := redisstore.Open(ceilingBackground, server.URL(), redisstore.WithPrefix(weir.NewLeaseID()+":"),
-			redisstore.WithTimeout(time.Minute), redisstore.WithClock(suite))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ceilingOver(t, own, next)
-	}
-}
-
-func TestCeilingStore(t *testing.T)          { storetest.Run(t, ceilingOverMemory) }
-func TestCeilingVectors(t *testing.T)        { storetest.Vectors(t, ceilingOverMemory) }
-func TestCeilingStoreOnRedis(t *testing.T)   { storetest.Run(t, ceilingOverRedis(t)) }
-func TestCeilingVectorsOnRedis(t *testing.T) { storetest.Vectors(t, ceilingOverRedis(t)) }
+func TestCeilingStore(t *testing.T)   { storetest.Run(t, ceilingOverMemory) }
+func TestCeilingVectors(t *testing.T) { storetest.Vectors(t, ceilingOverMemory) }

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/internal/redisslot"
 )
 
-// Package coalesce is a layer that lets concurrent callers share calls of the store: callers with equal claims
+// The coalescer lets concurrent callers share calls of the store: callers with equal claims
 // become one request with times = their number, and requests for different keys go in one batch.
 //
 // It has no timer. A caller that finds few calls under way calls the store itself, at once; the others wait
@@ -34,7 +34,7 @@ import (
 // callers. They need no position among them: a waiting caller has no answer yet, so its instant may lie after
 // that of a refund that overtakes it; and a request made after a refund has returned is sent after it.
 
-// Store is a weir.Store over another one. Make one with New.
+// coalescer is a weir.Store over another one.
 //
 // Its own errors, beyond those of the store below: a caller whose context ends while it waits gets an error that
 // wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made, or is under
@@ -48,7 +48,7 @@ type coalescer struct {
 	closed     atomic.Bool
 }
 
-// A Config configures New.
+// A coalesceConfig configures the layer.
 type coalesceConfig struct {
 	// Timeout bounds the whole wait of a caller. A batch is called with the rest of its callers' time; otherwise a
 	// frozen store would hold them for its own timeout twice. 0 is the timeout of the store, if it has one, as
@@ -59,25 +59,25 @@ type coalesceConfig struct {
 	Cluster bool
 }
 
-// places is the number of queues of a Cluster.
+// clusterQueues is the number of queues of a Cluster.
 const clusterQueues = 64
 
-// placeOf is the queue of a decision in a Cluster, 0 to places − 1. Of several claims it takes the slot of the last,
+// queueOf is the queue of a decision in a Cluster, 0 to places − 1. Of several claims it takes the slot of the last,
 // since the first ones are those that many requests share, such as of a whole site.
 func queueOf(claims []weir.Claim) int {
 	return int(redisslot.Of(claims[len(claims)-1].Key)) / (redisslot.Count / clusterQueues)
 }
 
-// longest is the timeout of a store without one.
+// unboundedTimeout is the timeout of a store without one.
 const unboundedTimeout = 24 * time.Hour
 
 // coresPerShard is the number of cores that share a shard. More shards mean less contention and smaller batches.
 const coresPerShard = 4
 
-// New returns the layer over a store, which should be a weir.Batcher: otherwise callers wait for nothing.
+// newCoalescer returns the layer over a store, which should be a weir.Batcher: otherwise callers wait for nothing.
 //
 // A batch is decided in a context without the values of any caller's and without a deadline but that of
-// Config.Timeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
+// coalesceConfig.Timeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
 func newCoalescer(next weir.Store, config coalesceConfig) *coalescer {
 	s := coalescerOf(next, max(1, runtime.GOMAXPROCS(0)/coresPerShard))
 	if config.Cluster {
@@ -118,7 +118,7 @@ func (s *coalescer) Decide(ctx context.Context, claims []weir.Claim, times int64
 	return s.decide(ctx, claims, decisions)
 }
 
-// leased reports whether a claim has a lease, whose id is unique to its caller.
+// anyLease reports whether a claim has a lease, whose id is unique to its caller.
 func anyLease(claims []weir.Claim) bool {
 	for i := range claims {
 		if claims[i].Lease != "" {
@@ -212,7 +212,7 @@ func (s *coalescer) DecideBatch(ctx context.Context, requests []weir.Request) {
 	decideBatch(ctx, s.Store, requests)
 }
 
-// Stats are counters since New, without the calls that pass straight through. Decisions by Requests is how much
+// coalesceStats are counters since New, without the calls that pass straight through. Decisions by Requests is how much
 // hot keys share, Requests by Trips how full batches are.
 type coalesceStats struct {
 	Decisions int64 // decisions for callers, sent to the store below
@@ -247,12 +247,12 @@ const (
 	// Redis is busy with calls instead of decisions; with fewer, isolated callers wait for each other.
 	enoughCalls = 4
 
-	// mostCalls bounds the calls under way while there are full batches, which gain nothing by waiting: over a
+	// maxCalls bounds the calls under way while there are full batches, which gain nothing by waiting: over a
 	// long round call, enoughCalls would not carry the load.
 	maxCalls = 64
 
-	// mostShared is the most claims of a request that waits for others: with more it shares no script of Redis, and
-	// would pay for waiting alone. Callers with equal claims share its call all the same.
+	// maxSharedClaims is the most claims of a request that waits for others: with more it shares no script of Redis,
+	// and would pay for waiting alone. Callers with equal claims share its call all the same.
 	maxSharedClaims = 8
 )
 
@@ -268,7 +268,7 @@ type shard struct {
 	_     [64]byte // its own cache line
 }
 
-// A call is a call of the store under way: for one caller with claims of this hash, or for a batch.
+// A callUnderWay is a call of the store under way: for one caller with claims of this hash, or for a batch.
 type callUnderWay struct {
 	hash  uint64
 	wide  bool // more than mostShared claims: callers of other claims do not wait for it
@@ -393,15 +393,15 @@ func (l *shard) drain() {
 }
 
 const (
-	// mostClaims bounds the claims of a batch: a script over more keys would block Redis for longer than others
+	// maxBatchClaims bounds the claims of a batch: a script over more keys would block Redis for longer than others
 	// should wait, and costs no less for each key.
 	maxBatchClaims = 64
 
-	// mostMerged bounds the callers of one request: any cost × times stays below 2^63.
+	// maxMerged bounds the callers of one request: any cost × times stays below 2^63.
 	maxMerged = 1024
 )
 
-// A batch is callers that wait together, and their results. The shard's mutex guards it until it is sealed. Then
+// A sharedBatch is callers that wait together, and their results. The shard's mutex guards it until it is sealed. Then
 // it belongs to the sender, and after done is closed the callers may read it; the last one to release it
 // returns it to the pool.
 type sharedBatch struct {
@@ -419,7 +419,7 @@ type sharedBatch struct {
 	holders   atomic.Int64
 }
 
-// A group is the callers with equal claims. Each has a ticket, numbered from 0.
+// A callerGroup is the callers with equal claims. Each has a ticket, numbered from 0.
 type callerGroup struct {
 	hash    uint64
 	claims  []weir.Claim // a copy, because the first caller may leave first
@@ -465,7 +465,7 @@ func (b *sharedBatch) find(hash uint64, claims []weir.Claim) (group, place int) 
 	return -1, place
 }
 
-// same compares limits by identity: after a reload, numbers may differ under one name.
+// sameClaims compares limits by identity: after a reload, numbers may differ under one name.
 func sameClaims(a, b []weir.Claim) bool {
 	if len(a) != len(b) {
 		return false

@@ -26,14 +26,14 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// NewAt is New with places of the test's.
+// newCoalescerAt is New with places of the test's.
 func newCoalescerAt(next weir.Store, timeout time.Duration, places int, place func([]weir.Claim) int) *coalescer {
 	s := coalescerOf(next, places)
 	s.place, s.timeout = place, timeout
 	return s
 }
 
-// NewLanes is New with a number of shards.
+// newShards is New with a number of shards.
 func newShards(next weir.Store, shards int) *coalescer { return coalescerOf(next, shards) }
 
 // Shards is the number of shards.
@@ -51,7 +51,7 @@ func (s *coalescer) Waiting() (batches, calls int) {
 	return batches, calls
 }
 
-// A Batched store sends every decision in a batch, even single ones.
+// A batched store sends every decision in a batch, even single ones.
 type batched struct{ *coalescer }
 
 // Decide takes a waiter where Store's would ask the store below.
@@ -665,7 +665,7 @@ func TestCloseDuringDecide(t *testing.T) {
 	})
 }
 
-// closing is a context that closes a store when it is asked whether it is over.
+// coalesceClosing is a context that closes a store when it is asked whether it is over.
 type coalesceClosing struct {
 	context.Context
 	store *coalescer
@@ -786,37 +786,19 @@ func onMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	}
 }
 
-// batched is onMemory, but each decision that can goes in a batch.
+// coalesceBatched is onMemory, but each decision that can goes in a batch.
 func coalesceBatched(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	h := onMemory(t, clock)
 	h.Store = batched{coalescer: h.Store.(*coalescer)}
 	return h
 }
 
-func coalesceOnRedis(t testing.TB) storetest.Subject {
-	server := redistest.Start(t)
-	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		options := []redisstore.Option{redisstore.WithPrefix(weir.NewLeaseID()), redisstore.WithTimeout(time.Minute),
-			redisstore.WithClock(clock)}
-		open := func() weir.Store {
-			store, err := redisstore.Open(context.Background(), server.URL(), options...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return coalesceOver(t, store)
-		}
-		return storetest.Handle{Store: open(), Peer: open}
-	}
-}
+func TestCoalesceVectors(t *testing.T) { storetest.Vectors(t, onMemory) }
+func TestCoalesceStore(t *testing.T)   { storetest.Run(t, onMemory) }
+func TestVectorsBatched(t *testing.T)  { storetest.Vectors(t, coalesceBatched) }
+func TestStoreBatched(t *testing.T)    { storetest.Run(t, coalesceBatched) }
 
-func TestCoalesceVectors(t *testing.T)        { storetest.Vectors(t, onMemory) }
-func TestCoalesceStore(t *testing.T)          { storetest.Run(t, onMemory) }
-func TestVectorsBatched(t *testing.T)         { storetest.Vectors(t, coalesceBatched) }
-func TestStoreBatched(t *testing.T)           { storetest.Run(t, coalesceBatched) }
-func TestCoalesceVectorsOnRedis(t *testing.T) { storetest.Vectors(t, coalesceOnRedis(t)) }
-func TestCoalesceStoreOnRedis(t *testing.T)   { storetest.Run(t, coalesceOnRedis(t)) }
-
-// counted counts the calls that reach a store, and lets others run during each of them, as a round call does.
+// coalesceCounted counts the calls that reach a store, and lets others run during each of them, as a round call does.
 type coalesceCounted struct {
 	*memstore.Store
 	calls, requests, asked atomic.Int64
@@ -847,7 +829,7 @@ func (c *coalesceCounted) DecideBatch(ctx context.Context, requests []weir.Reque
 	c.call(0, 0)
 }
 
-// An ask is the input and output of one caller of a hot key.
+// An coalesceAsk is the input and output of one caller of a hot key.
 type coalesceAsk struct {
 	op   string // take, peek, refund, reset
 	cost int64
@@ -1056,7 +1038,7 @@ func TestLoneCallerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A gated store holds each call until the test lets it go on.
+// A coalesceGated store holds each call until the test lets it go on.
 type coalesceGated struct {
 	*memstore.Store
 	calls  chan *coalesceCall
@@ -1064,7 +1046,7 @@ type coalesceGated struct {
 	closed int
 }
 
-// A call reached the store. Its claims were copied on arrival.
+// A coalesceCall reached the store. Its claims were copied on arrival.
 type coalesceCall struct {
 	ctx      context.Context
 	requests []weir.Request
@@ -1246,7 +1228,7 @@ func inBubble(t *testing.T, test func(t *testing.T, g *coalesceGated, s *coalesc
 	})
 }
 
-// thirds is a Cluster of three, of which the first is frozen: its calls end with their
+// coalesceThirds is a Cluster of three, of which the first is frozen: its calls end with their
 // timeout, those of the others after a millisecond. A batch ends with the last of its calls.
 type coalesceThirds struct{ coalesceFrozen }
 
@@ -1611,7 +1593,7 @@ func FuzzSchedule(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { follows(t, script[:min(len(script), 500)], 1) })
 }
 
-// A frozen store never answers: each call ends with its own timeout, or its context.
+// A coalesceFrozen store never answers: each call ends with its own timeout, or its context.
 type coalesceFrozen struct {
 	weir.Store
 	timeout time.Duration

@@ -49,7 +49,8 @@ func (d *distant) DecideBatch(ctx context.Context, requests []weir.Request) {
 func failover(t *testing.T, local ...string) (*layers.Stack, *distant) {
 	t.Helper()
 	shared := &distant{Store: memstore.New()}
-	stack, err := layers.New(shared, layers.Options{Local: memstore.New(), Nodes: 3, Timeout: time.Minute, Without: []string{"breaker"},
+	stack, err := layers.New(shared, layers.Options{Local: memstore.New(), Nodes: 3, Timeout: time.Minute,
+		Without: []string{"breaker"},
 		Terms: func(l *weir.Limit) layers.Terms {
 			return layers.Terms{Local: strings.Contains(strings.Join(local, " "), l.Name())}
 		}})

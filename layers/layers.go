@@ -8,6 +8,8 @@
 //	coalesce  shares calls among concurrent callers
 //	breaker   fails at once while the store is unavailable
 //
+// A call passes the first three only where the terms of its limits ask for them.
+//
 // Without terms all of it is exact: each field of each decision is the shared store's.
 package layers
 

@@ -15,23 +15,23 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Package lease is a layer for keys so hot that one call of the store for each request is too much: a node
+// Leases are for keys so hot that one call of the store for each request is too much: a node
 // takes units ahead of need in one call, spends them from memory and gives back unused ones.
 //
 // A key earns its lease by its rate; other keys, and all refusals, are decided by the store. Units are charged
 // before they are spent, so the limit is never charged more than without leases; how much later they may pass,
-// and what that means for the limit, is stated by [BoundOf].
+// and what that means for the limit, is stated by Terms.Bound.
 
 const (
-	// DefaultMaxLeases bounds the leases of a Store. A lease costs some 600 bytes and its keys; keys without room
+	// maxLeases bounds the leases of a Store. A lease costs some 600 bytes and its keys; keys without room
 	// are decided one by one.
 	maxLeases = 1024
-	// DefaultTimeout bounds a call that the layer makes for many callers or for none: taking a lease, giving back.
+	// leaseTimeout bounds a call that the layer makes for many callers or for none: taking a lease, giving back.
 	// It is longer than what the store itself allows for a call.
 	leaseTimeout = time.Second
 )
 
-// Store is a weir.Store that leases from another. It is safe for concurrent use. It has one goroutine while it
+// leaser is a weir.Store that leases from another. It is safe for concurrent use. It has one goroutine while it
 // has leases, and one for each lease that is being taken.
 //
 // A lease is for all claims of a decision together: their keys, limits and costs, in their order. It is taken
@@ -69,14 +69,14 @@ type leaser struct {
 	running  sync.WaitGroup // the sweeper and refills
 }
 
-// keyed is a store that decides some requests of one key without claims, as weir.Limiter knows it.
+// keyDecider is a store that decides some requests of one key without claims, as weir.Limiter knows it.
 type keyDecider interface {
 	DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool)
 }
 
-// New returns a layer over next. terms says how a limit may be leased; the zero Terms, and Terms that
-// [Terms.Check] refuses, say that it may not. It is called concurrently, after each granted decision without a
+// newLeaser returns a layer over next. terms says how a limit may be leased; the zero leaseTerms, and those that
+// leaseTerms.check refuses, say that it may not. It is called concurrently, after each granted decision without a
 // lease, and must always return the same for one limit: a look-up in a constant map is right.
 //
 // Close gives units back and closes next.
@@ -137,14 +137,15 @@ func (s *leaser) ask(ctx context.Context, hash uint64, claims []weir.Claim, deci
 	return granted, err
 }
 
-// rounds is how often a caller waits for a lease when others have spent the last one first. Waiting is no
+// maxLeaseRounds is how often a caller waits for a lease when others have spent the last one first. Waiting is no
 // slower than a call of its own and spares the store: with 128 callers and leases too small for them, twice as
 // many a second got through.
 const maxLeaseRounds = 4
 
 // await decides on a key whose lease is used up: it waits for the next grant, or calls the store where none can
 // be had. Only the store refuses.
-func (s *leaser) await(ctx context.Context, e *leaseEntry, claims []weir.Claim, decisions []weir.Decision) (int64, error) {
+func (s *leaser) await(ctx context.Context, e *leaseEntry, claims []weir.Claim,
+	decisions []weir.Decision) (int64, error) {
 	for range maxLeaseRounds {
 		f := s.join(ctx, e)
 		if f == nil {
@@ -181,7 +182,7 @@ func (s *leaser) Reset(ctx context.Context, claims []weir.Claim) error {
 	return errors.Join(before, s.Store.Reset(ctx, claims), s.forget(claims))
 }
 
-// Stats are counters of a store.
+// leaserStats are counters of a store.
 type leaserStats struct {
 	Leases   int64 // current leases
 	Refills  int64 // calls that took units ahead of need
@@ -230,30 +231,30 @@ func (s *leaser) retireAll(entries []*leaseEntry) error {
 }
 
 const (
-	// DefaultHold is the Hold of Terms with a Hold of 0.
+	// defaultHold is the Hold of Terms with a Hold of 0.
 	defaultHold = 100 * time.Millisecond
 
 	minHold = time.Millisecond
 	maxHold = 10 * time.Second
 
-	// least is the smallest lease that is worth a call.
+	// minLease is the smallest lease that is worth a call.
 	minLease = 2
-	// windows is the number of holds that a sliding window must span: units pass up to one hold later than they
+	// minWindowHolds is the number of holds that a sliding window must span: units pass up to one hold later than they
 	// count, which must be small beside the window.
 	minWindowHolds = 10
 )
 
-// Terms say how a limit may be leased. The zero Terms say that it may not.
+// leaseTerms say how a limit may be leased. The zero Terms say that it may not.
 type leaseTerms struct {
 	// Share bounds one lease to this fraction of the last known remainder, and all leases of one key on a node
 	// to this fraction of the whole limit: above 0, at most 1. 0.1 is a good one.
 	Share float64
 	// Hold is the longest time for which a unit is held before it is spent or goes back: 1ms to 10s, 0 is
-	// DefaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own rate.
+	// defaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own rate.
 	Hold time.Duration
 }
 
-// Check returns an error for invalid terms; the zero Terms are valid.
+// check returns an error for invalid terms; the zero Terms are valid.
 func (t leaseTerms) check() error {
 	if !(t.Share >= 0 && t.Share <= 1) { // NaN is neither
 		return &weir.InputError{Field: "share", Given: t.Share, Allowed: "above 0, at most 1; 0 is no lease"}
@@ -288,13 +289,13 @@ func (t leaseTerms) most(l *weir.Limit) int64 {
 	return most
 }
 
-// part is a share of n units, rounded down.
+// partOf is a share of n units, rounded down.
 func partOf(share float64, n int64) int64 { return int64(share * float64(n)) }
 
 // lends reports whether a limit may be leased.
 func (s *leaser) lends(l *weir.Limit) bool { return s.terms(l).most(l) > 0 }
 
-// A Bound is what a limit promises when nodes lease from it. All units that pass were charged, so the limit is
+// A leaseBound is what a limit promises when nodes lease from it. All units that pass were charged, so the limit is
 // never charged more than without leases; but a unit may pass up to Hold after its charge.
 //
 // Let U = Nodes × Held, the most that is charged and neither spent nor returned. Units that pass in a time T were
@@ -312,7 +313,7 @@ type leaseBound struct {
 	Hold  time.Duration // longest time for which it holds them
 }
 
-// BoundOf returns the bound of a limit that a number of nodes lease under the same terms.
+// leaseBoundOf returns the bound of a limit that a number of nodes lease under the same terms.
 func leaseBoundOf(l *weir.Limit, t leaseTerms, nodes int) leaseBound {
 	return leaseBound{Limit: l, Nodes: nodes, Held: t.most(l), Hold: t.hold()}
 }
@@ -337,7 +338,7 @@ func (b leaseBound) String() string {
 	return fmt.Sprintf("at most %s units more than the counter of %d in any time", more, l.Capacity())
 }
 
-// An entry is a lease: a sequence of grants for the same claims.
+// An leaseEntry is a lease: a sequence of grants for the same claims.
 type leaseEntry struct {
 	hash   uint64
 	next   atomic.Pointer[leaseEntry] // in its bucket
@@ -357,7 +358,7 @@ type leaseEntry struct {
 	forgotten []bool       // claims that were reset: their charges are void
 }
 
-// A share bounds what a claim of an entry may take.
+// A claimShare bounds what a claim of an entry may take.
 type claimShare struct {
 	part float64 // fraction of the remainder
 	most int64   // units that the node may hold
@@ -387,7 +388,8 @@ func (e *leaseEntry) spend(now int64, decisions []weir.Decision) bool {
 }
 
 // spendOne is spend of an entry of one claim, of whose grant no request has a Delay.
-func (e *leaseEntry) spendOne(now int64) (remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant, ok bool) {
+func (e *leaseEntry) spendOne(now int64) (remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant,
+	ok bool) {
 	g := e.grant.Load()
 	if g == nil || g.delayed {
 		return 0, 0, 0, 0, false
@@ -412,7 +414,7 @@ func (e *leaseEntry) share(decisions []weir.Decision) int64 {
 	return n
 }
 
-// growth bounds the size of a grant relative to the last: a burst is not a rate.
+// maxGrowth bounds the size of a grant relative to the last: a burst is not a rate.
 const maxGrowth = 8
 
 // learn adapts the next size to how fast the grant was used. Under Store.mu.
@@ -457,7 +459,7 @@ func (s *leaser) findOne(hash uint64, key string, l *weir.Limit, cost int64) *le
 	return nil
 }
 
-// newEntry copies the claims, whose memory is the caller's.
+// newLeaseEntry copies the claims, whose memory is the caller's.
 func newLeaseEntry(hash uint64, claims []weir.Claim, shares []claimShare, hold time.Duration) *leaseEntry {
 	e := &leaseEntry{hash: hash, shares: shares, hold: hold, forgotten: make([]bool, len(claims))}
 	for _, c := range claims {
@@ -493,7 +495,7 @@ func (s *leaser) unlink(which func(*leaseEntry) bool) (out []*leaseEntry) {
 	return out
 }
 
-// A grant is the result of one call: units for a number of requests, and the store's decisions. All fields but
+// A leaseGrant is the result of one call: units for a number of requests, and the store's decisions. All fields but
 // left and held are constant after landing.
 type leaseGrant struct {
 	size      int64 // requests
@@ -508,7 +510,7 @@ type leaseGrant struct {
 	_    [56]byte
 }
 
-// over is the value of left in an ended grant: so low that no number of concurrent decrements reaches it or
+// endedGrant is the value of left in an ended grant: so low that no number of concurrent decrements reaches it or
 // leaves it.
 const endedGrant = math.MinInt64 / 2
 
@@ -532,7 +534,7 @@ func (g *leaseGrant) end() (left int64, first bool) {
 
 func (g *leaseGrant) ended() bool { return g.left.Load() <= endedGrant/2 }
 
-// lasts is how long after the call was sent a grant may be spent: no longer than its hold, and than the windows of
+// grantLasts is how long after the call was sent a grant may be spent: no longer than its hold, and than the windows of
 // its charges. The store's ResetAfter counts from an instant after the sending, so counting from the sending is safe.
 // A thousandth less for clocks of different speeds, and a microsecond less because the store rounds its time down.
 func grantLasts(hold time.Duration, claims []weir.Claim, decisions []weir.Decision) time.Duration {
@@ -571,11 +573,11 @@ func (g *leaseGrant) delay(i int, c *weir.Claim, left, now int64) time.Duration 
 	return max(0, wait).Round(time.Microsecond)
 }
 
-// earns is the number of requests in half a hold for which a key earns a lease: a lease costs two calls, to
+// earningRequests is the number of requests in half a hold for which a key earns a lease: a lease costs two calls, to
 // take and to give back, and must save more.
 const earningRequests = 4
 
-// heat counts requests by hash, approximately and in constant memory, because clients choose the keys. Keys
+// requestHeat counts requests by hash, approximately and in constant memory, because clients choose the keys. Keys
 // that collide may earn leases together; the colder one's is soon given up.
 type requestHeat [4096]atomic.Uint64 // the interval in the upper half, the count in the lower
 

@@ -21,16 +21,16 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// An Option changes a Store before its first use.
+// An leaseOption changes a Store before its first use.
 type leaseOption func(*leaser)
 
-// WithMaxLeases sets the most leases.
+// withMaxLeases sets the most leases.
 func withMaxLeases(n int) leaseOption { return func(s *leaser) { s.room = n } }
 
-// WithTimeout sets the timeout of calls on behalf of many callers.
+// withTimeout sets the timeout of calls on behalf of many callers.
 func withTimeout(d time.Duration) leaseOption { return func(s *leaser) { s.timeout = d } }
 
-// NewWith is New with options.
+// newLeaserWith is New with options.
 func newLeaserWith(next weir.Store, terms func(*weir.Limit) leaseTerms, options ...leaseOption) *leaser {
 	s := newLeaser(next, terms)
 	for _, option := range options {
@@ -223,7 +223,8 @@ func TestBound(t *testing.T) {
 			"at most 1000 + 100/1s × T + 3 × 100 units in any T"},
 		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: leaseSecond}, 0.1, leaseSecond, 1000 + 99 + 300, ""},
 		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: leaseSecond}, 0.1, leaseSecond + us, 1000 + 100 + 300, ""},
-		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: leaseSecond, Overdraft: 50, Mode: weir.Step}, 0.1, leaseSecond + us,
+		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: leaseSecond, Overdraft: 50, Mode: weir.Step}, 0.1,
+			leaseSecond + us,
 			150 + 10 + 3*15, ""},
 		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: leaseSecond, Overdraft: 50, Mode: weir.Step}, 0.1,
 			leaseSecond + 2*us, 150 + 20 + 3*15, ""},
@@ -560,7 +561,7 @@ func TestRefusalsInBatchesEarnNoLease(t *testing.T) {
 	})
 }
 
-// A distant store takes its time for each refund, and counts those that are under way.
+// A leaseDistant store takes its time for each refund, and counts those that are under way.
 type leaseDistant struct {
 	weir.Store
 	away            time.Duration
@@ -568,7 +569,8 @@ type leaseDistant struct {
 	most            atomic.Int64
 }
 
-func (d *leaseDistant) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, decisions []weir.Decision) error {
+func (d *leaseDistant) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+	decisions []weir.Decision) error {
 	d.begun.Add(1)
 	d.most.Store(max(d.most.Load(), d.underWay.Add(1)))
 	defer d.underWay.Add(-1)
@@ -1306,7 +1308,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// A world is one schedule: nodes with leases, callers, a store whose clock is its own, and
+// A leaseWorld is one schedule: nodes with leases, callers, a store whose clock is its own, and
 // wires between them on which calls take time, and their ways there or back are lost. All
 // of it is drawn from a seed and runs in the time of a synctest bubble.
 type leaseWorld struct {
@@ -1536,7 +1538,7 @@ func drawLimit(chance *rand.Rand, h time.Duration) weir.Spec {
 	return weir.SlidingCounter{Limit: n, Window: window, Slices: []int64{1, 2, 5}[chance.IntN(3)]}
 }
 
-// newWorld draws a world.
+// leaseNewWorld draws a world.
 func leaseNewWorld(seed uint64, b broken) *leaseWorld {
 	chance := rand.New(rand.NewPCG(seed, 5))
 	hold := []time.Duration{5, 10, 20, 100}[chance.IntN(4)] * time.Millisecond
@@ -1661,7 +1663,7 @@ func (w *leaseWorld) checkWindows() {
 	}
 }
 
-// A tally is what worlds had in them, so that empty ones prove nothing.
+// A leaseTally is what worlds had in them, so that empty ones prove nothing.
 type leaseTally struct {
 	leased, returned, lost, passed int64
 }

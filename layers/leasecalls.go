@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/pause"
 )
 
-// A flight is a call for a grant that several callers wait for.
+// A leaseFlight is a call for a grant that several callers wait for.
 type leaseFlight struct {
 	times int64
 	done  chan struct{}
@@ -94,7 +94,7 @@ func (g *leaseGrant) land(e *leaseEntry, sent, now int64) {
 	}
 }
 
-// rest is how many holds a key stays without grants after one arrived too late to be spent: the store is slower
+// restHolds is how many holds a key stays without grants after one arrived too late to be spent: the store is slower
 // than leases may be held.
 const restHolds = 10
 
@@ -119,14 +119,14 @@ func (s *leaser) land(e *leaseEntry, f *leaseFlight, g *leaseGrant) (kept bool) 
 	return !e.gone
 }
 
-// A state is where units are charged. Leases with other claims, costs or numbers may charge the same one.
+// A unitState is where units are charged. Leases with other claims, costs or numbers may charge the same one.
 type unitState struct {
 	name      string
 	algorithm weir.Algorithm
 	key       string
 }
 
-// accounts count the units of each state that the node holds or has asked for, over all leases. Units count
+// unitAccounts count the units of each state that the node holds or has asked for, over all leases. Units count
 // until they are spent, or their refund has ended.
 type unitAccounts map[unitState]int64
 
@@ -160,7 +160,7 @@ const (
 	// sweepEvery is the longest time from the end of a grant until its refund begins.
 	sweepEvery = 25 * time.Millisecond
 
-	// returns bounds the concurrent refunds. One after the other, those of 500 keys over a store that takes 5
+	// maxReturns bounds the concurrent refunds. One after the other, those of 500 keys over a store that takes 5
 	// ms would need 2.5 s, in which their units are unusable.
 	maxReturns = 64
 )
@@ -338,7 +338,7 @@ func (e *leaseEntry) forget(claims []weir.Claim) (any bool) {
 	return any
 }
 
-// batch is the reused memory of one DecideBatch.
+// leaseBatch is the reused memory of one DecideBatch.
 type leaseBatch struct {
 	hashes []uint64 // of requests that may earn a lease; otherwise 0
 	late   []int    // indexes of requests that wait for a refill

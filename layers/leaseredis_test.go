@@ -52,7 +52,7 @@ func TestThreeNodesOnRedis(t *testing.T) {
 	}
 }
 
-// onRedis is a patient store: a busy machine stands still for seconds.
+// leaseOnRedis is a patient store: a busy machine stands still for seconds.
 func leaseOnRedis(t *testing.T, url string) *redisstore.Store {
 	t.Helper()
 	store, err := redisstore.Open(context.Background(), url, redisstore.WithTimeout(time.Minute))

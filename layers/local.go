@@ -10,11 +10,11 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Package fallback decides in this process while the shared store is unavailable.
+// The local store decides in this process while the shared store is unavailable.
 //
-// [NewLocal] returns a store that decides by the node's share of each limit: the limit divided by the number of nodes.
-// [LocalStore.Warm] lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
-// uses it according to each rule's on_store_error. A weir.Limiter over [Warm] uses it by itself.
+// It decides by the node's share of each limit: the limit divided by the number of nodes.
+// The router lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
+// uses it according to each rule's on_store_error. A weir.Limiter over the router uses it by itself.
 //
 // # A node's share
 //
@@ -38,7 +38,7 @@ import (
 // [weir.ErrLeaseGone]. (Tempting, and wrong: renewing it in the local store. That store knows only leases that
 // went through this process, and an unknown lease is not a lost one.)
 
-// LocalStore is a weir.Store that decides by one node's share of each limit. Make one with NewLocal.
+// localStore is a weir.Store that decides by one node's share of each limit. Make one with newLocalStore.
 type localStore struct {
 	store   weir.Store
 	nodes   int64
@@ -47,9 +47,9 @@ type localStore struct {
 	scratch sync.Pool // of *[]weir.Claim
 }
 
-// A Config configures NewLocal. Its functions are called for each claim.
+// A localConfig configures NewLocal. Its functions are called for each claim.
 type localConfig struct {
-	// Nodes is the number of processes that share the store, 1 to MaxNodes. With one, limits are not divided. Fewer
+	// Nodes is the number of processes that share the store, 1 to maxNodes. With one, limits are not divided. Fewer
 	// nodes than expected grant less than the limit, more nodes grant more.
 	Nodes int
 	// Whole selects the limits that are not divided: those whose keys each reach only one node, and buckets that do
@@ -60,10 +60,10 @@ type localConfig struct {
 	Only func(*weir.Limit) bool
 }
 
-// MaxNodes is the largest number of nodes.
+// maxNodes is the largest number of nodes.
 const maxNodes = 1_000_000
 
-// NewLocal returns the LocalStore of one process over an embedded store (memstore) for its own use.
+// newLocalStore returns the localStore of one process over an embedded store (memstore) for its own use.
 func newLocalStore(store weir.Store, config localConfig) (*localStore, error) {
 	switch nodes := config.Nodes; {
 	case nodes < 1 || nodes > maxNodes:
@@ -83,7 +83,7 @@ func wrongOption(field string, given any, allowed string) error {
 	return &weir.InputError{Field: field, Given: given, Allowed: allowed}
 }
 
-// Share returns this node's share of a limit.
+// share returns this node's share of a limit.
 func (l *localStore) share(limit *weir.Limit) *weir.Limit {
 	if l.nodes == 1 || l.config.Whole != nil && limit != nil && l.config.Whole(limit) {
 		return limit
@@ -163,8 +163,8 @@ func isUnleased(c weir.Claim) bool { return c.Lease == "" }
 
 func isRenewal(c weir.Claim) bool { return c.Renew }
 
-// granting is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where it is
-// known. In Charge, Renew would release it.
+// grantedClaims is the claims of a grant, for Charge: a renewed lease is charged like a new one, which renews it where
+// it is known. In Charge, Renew would release it.
 func grantedClaims(claims []weir.Claim) []weir.Claim {
 	if !slices.ContainsFunc(claims, isRenewal) {
 		return claims
@@ -239,7 +239,7 @@ func (l *localStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	}
 }
 
-// mostGivenBack is the number of charges of a log that one refund gives back.
+// maxGivenBack is the number of charges of a log that one refund gives back.
 const maxGivenBack = 32
 
 // giveBackLatest refunds the latest units of a log: when they were charged follows from its end. Of a log without

@@ -14,9 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
 
@@ -227,54 +225,11 @@ func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 	}
 }
 
-func ExampleNewLocal() {
-	shared := &localFaulty{Store: memstore.New()} // redisstore.Open, and layers before it
-	local, err := newLocalStore(memstore.New(memstore.WithMaxKeys(100_000)), localConfig{Nodes: 4})
-	if err != nil {
-		panic(err)
-	}
-	defer local.Close()
-	login := weir.PerMinute(8)
-	limiter, err := weir.New(local.mirror(shared), "login", login)
-	if err != nil {
-		panic(err)
-	}
-	standIn, err := weir.New(local, "login", login)
-	if err != nil {
-		panic(err)
-	}
-	allow := func(ctx context.Context, key string) (weir.Answer, error) {
-		answer, err := limiter.Allow(ctx, key)
-		if errors.Is(err, weir.ErrUnavailable) {
-			return standIn.Allow(ctx, key)
-		}
-		return answer, err
-	}
-	shared.err = errAway
-	for range 3 {
-		answer, err := allow(context.Background(), "user:42")
-		fmt.Println(answer.Allowed, err)
-	}
-	// Output:
-	// true <nil>
-	// true <nil>
-	// false <nil>
-}
-
 func localInMemory(clock func() weir.Instant) weir.Store {
 	if clock == nil {
 		return memstore.New()
 	}
 	return memstore.New(memstore.WithClock(clock))
-}
-
-// alone is the local store of one node, which is the plain limit.
-func alone(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	local, err := newLocalStore(localInMemory(clock), localConfig{Nodes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return storetest.Handle{Store: local}
 }
 
 // warms is a store that the local one follows.
@@ -291,30 +246,14 @@ func localOverMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	return warms(t, clock, localInMemory(clock))
 }
 
-func localOverRedis(t testing.TB) storetest.Subject {
-	server := redistest.Start(t)
-	return func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		shared, err := redisstore.Open(localBackground, server.URL(), redisstore.WithPrefix(weir.NewLeaseID()+":"),
-			redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return warms(t, clock, shared)
-	}
-}
-
-func TestStoreAlone(t *testing.T)          { storetest.Run(t, alone) }
-func TestVectorsAlone(t *testing.T)        { storetest.Vectors(t, alone) }
-func TestLocalStore(t *testing.T)          { storetest.Run(t, localOverMemory) }
-func TestLocalVectors(t *testing.T)        { storetest.Vectors(t, localOverMemory) }
-func TestLocalStoreOnRedis(t *testing.T)   { storetest.Run(t, localOverRedis(t)) }
-func TestLocalVectorsOnRedis(t *testing.T) { storetest.Vectors(t, localOverRedis(t)) }
+func TestLocalStore(t *testing.T)   { storetest.Run(t, localOverMemory) }
+func TestLocalVectors(t *testing.T) { storetest.Vectors(t, localOverMemory) }
 
 var localBackground = context.Background()
 
 var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
 
-// faulty is a store with a programmable error.
+// localFaulty is a store with a programmable error.
 type localFaulty struct {
 	weir.Store
 	err error
@@ -394,7 +333,7 @@ func newFleet(t rapid.TB, nodes int) *fleet {
 
 func (f *fleet) after(d time.Duration) { f.clock.Add(d.Microseconds()) }
 
-// ask says how many units of times requests were granted.
+// localAsk says how many units of times requests were granted.
 func localAsk(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64) int64 {
 	t.Helper()
 	granted, err := store.Decide(localBackground, []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}, times, nil)
@@ -404,7 +343,7 @@ func localAsk(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64
 	return granted * cost
 }
 
-// counted are the kinds of limits without leases, of n units.
+// localCounted are the kinds of limits without leases, of n units.
 func localCounted(n int64) []weir.Spec {
 	return []weir.Spec{
 		weir.TokenBucket{Capacity: n, Refill: n, Period: time.Hour},
@@ -781,7 +720,8 @@ func TestWarmReleasesWhatTheStoreCouldNot(t *testing.T) {
 		t.Fatal(granted, err)
 	}
 	next.err = errAway
-	if err := warm.Refund(localBackground, append(claims("window"), lease...), 0, nil); !errors.Is(err, weir.ErrUnavailable) {
+	err := warm.Refund(localBackground, append(claims("window"), lease...), 0, nil)
+	if !errors.Is(err, weir.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	lease[0].Lease = "two"

@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// granting grants all, at no cost.
+// localGranting grants all, at no cost.
 type localGranting struct{ weir.Store }
 
 func (localGranting) Decide(_ context.Context, _ []weir.Claim, times int64, _ []weir.Decision) (int64, error) {

@@ -99,7 +99,7 @@ type wire struct {
 // Timeout is that of each call.
 func (w *wire) Timeout() time.Duration { return w.timeout }
 
-// call sends an operation, and waits for its answer, no longer than redisstore would. What travels is a copy: the
+// call sends an operation, and waits for its answer, no longer than redisstore would. A copy travels: the
 // caller may leave first.
 func (w *wire) call(ctx context.Context, o *operation) error {
 	w.calls.Add(1)

@@ -38,8 +38,8 @@ func between(kind string) fault {
 	return fault{kind: kind, from: 5 * time.Second, to: 15 * time.Second}
 }
 
-// TestWithoutFaultsAllLimitsAreExact: nothing is admitted beyond a limit, and nothing is refused that has room, for each
-// algorithm, costs, several rules, bursts and latencies near the timeout.
+// TestWithoutFaultsAllLimitsAreExact: nothing is admitted beyond a limit, and nothing is refused that has room, for
+// each algorithm, costs, several rules, bursts and latencies near the timeout.
 func TestWithoutFaultsAllLimitsAreExact(t *testing.T) {
 	all := make(map[string]*simulation)
 	for _, limit := range []string{"10/s", "10/s burst 30", "fixed_window 10/1s", perSecond,
@@ -50,7 +50,8 @@ func TestWithoutFaultsAllLimitsAreExact(t *testing.T) {
 	all["costs and two rules"] = simulated(`rules:
   - {name: all, limit: 2000/s}
   - {name: cost, match: {path: /cost}, limit: sliding_log 30/1s, key: client.ip}
-`, with(load{rate: 200, keys: 5, path: "/cost", cost: 3}, load{rate: 200, keys: 5, path: "/cost"}, load{rate: 100, keys: 9}))
+`, with(load{rate: 200, keys: 5, path: "/cost", cost: 3}, load{rate: 200, keys: 5, path: "/cost"},
+		load{rate: 100, keys: 9}))
 	all["bursts"] = simulated(siteRule("sliding_log 10/1s"), with(load{rate: 30, burst: 12, keys: 5}))
 	all["slow"] = simulated(siteRule(perSecond), func(s *simulation) {
 		s.latency, s.timeout = latency{20 * time.Millisecond, 60 * time.Millisecond}, time.Second

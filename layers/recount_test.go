@@ -39,8 +39,9 @@ type result struct {
 type second struct{ offered, admitted, over, failed int64 }
 
 func (r *result) String() string {
-	return fmt.Sprintf("%d requests: %d admitted (%d exactly, %d beyond, worst %d), %d refused (%d wrongly), %d failed (%d "+
-		"with room), %d degraded; %d calls, %d recalled, %d prefetched, %d times open, %d late", r.requests, r.admitted, r.exact,
+	return fmt.Sprintf("%d requests: %d admitted (%d exactly, %d beyond, worst %d), %d refused (%d wrongly), "+
+		"%d failed (%d with room), %d degraded; %d calls, %d recalled, %d prefetched, %d times open, %d late",
+		r.requests, r.admitted, r.exact,
 		r.over, r.worst, r.refused, r.wronglyRefused, r.failed, r.failedWithinLimits, r.degraded, r.calls, r.recalled,
 		r.prefetched, r.opened, r.late)
 }
@@ -202,8 +203,8 @@ func (c *recount) admit(o *outcome, fits bool, second *second) {
 	}
 }
 
-// A counter recounts one key of a limit, in time order, by the definition of docs/reference/limits.md and nothing of weir's
-// arithmetic.
+// A counter recounts one key of a limit, in time order, by the definition of docs/reference/limits.md and nothing of
+// weir's arithmetic.
 type counter interface {
 	// over is by how many units n more would exceed the limit now; 0: they fit.
 	over(now, n int64) int64

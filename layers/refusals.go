@@ -14,8 +14,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Package recall is a refusal cache: while a refusal holds, the same request is refused here without a call of the
-// store below. A flood of refused requests then costs Redis one call in Config.Longest for each key and node.
+// The refusal cache: while a refusal holds, the same request is refused here without a call of the
+// store below. A flood of refused requests then costs Redis one call in refusalConfig.Longest for each key and node.
 //
 // # What is answered from memory
 //
@@ -34,28 +34,28 @@ import (
 // numbers. At is early by as long as the remembered call took and never late: at At + RetryAfter the store
 // grants. A caller that passes no decisions only learns whether it is granted, so one refused claim is enough.
 //
-// A refusal is forgotten when [Store.Refund], [Store.Reset] or [Store.Charge] changes the state of its key:
+// A refusal is forgotten when Refund, Reset or Charge changes the state of its key:
 // here before the call is sent and again when it returns, on other nodes as soon as they receive the message
-// (see [Updates]).
+// (see Updates).
 //
 // # What can be stale
 //
-// A refusal can be stale for up to Config.Longest if this node receives no message about a change: Redis lost its
-// data or its clock was stepped, another program wrote there, a message was lost, a refund was executed after its
-// call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis Cluster returned
-// units that one slot granted and another refused. Where decisions span several slots, choose it short: a second.
+// A refusal can be stale for up to refusalConfig.Longest if this node receives no message about a change: Redis lost
+// its data or its clock was stepped, another program wrote there, a message was lost, a refund was executed after its
+// call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis Cluster returned units
+// that one slot granted and another refused. Where decisions span several slots, choose it short: a second.
 //
 // # What is never remembered
 //
 // Concurrency limits, whose retry-after is an upper bound; ids (weir.Once), of which there is one for each grant; keys
-// of more than [MaxKey] bytes; errors. Peeks (times = 0) always go to the store.
+// of more than maxRememberedKey bytes; errors. Peeks (times = 0) always go to the store.
 
 const (
-	// MaxKey is the longest key in bytes that is remembered, so that memory and messages are bounded.
+	// maxRememberedKey is the longest key in bytes that is remembered, so that memory and messages are bounded.
 	maxRememberedKey = 256
 )
 
-// A Config configures New.
+// A refusalConfig configures the layer.
 type refusalConfig struct {
 	// Longest is the longest time for which a refusal is answered from memory; 0 is 10s.
 	Longest time.Duration
@@ -71,7 +71,7 @@ type refusalConfig struct {
 	refusals int // how many are remembered, rounded up to a power of two, at least 8; one takes 170 bytes and its key
 }
 
-// Store is a weir.Store over another one. Make one with New.
+// refusalCache is a weir.Store over another one.
 type refusalCache struct {
 	next     weir.Store
 	longest  time.Duration
@@ -86,13 +86,13 @@ type refusalCache struct {
 	closed   atomic.Bool
 }
 
-// since is the time since now. It is read for each decision: time.Since by itself is compiled into the caller.
+// monotonic is the time since now. It is read for each decision: time.Since by itself is compiled into the caller.
 func monotonic() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
 
-// New returns a layer over a store. Closing it closes the store.
+// newRefusalCache returns a layer over a store. Closing it closes the store.
 func newRefusalCache(next weir.Store, config refusalConfig) *refusalCache {
 	if config.Clock == nil {
 		config.Clock = monotonic()
@@ -110,7 +110,7 @@ func newRefusalCache(next weir.Store, config refusalConfig) *refusalCache {
 	return s
 }
 
-// Stats are counters since New.
+// refusalStats are counters since New.
 type refusalStats struct {
 	Recalled  int64 // decisions refused from memory
 	Learned   int64 // refusals remembered
@@ -126,7 +126,7 @@ func (s *refusalCache) Stats() refusalStats {
 	}
 }
 
-// remembers reports whether refusals of a claim may be remembered.
+// isRemembered reports whether refusals of a claim may be remembered.
 func isRemembered(limit *weir.Limit, key string) bool {
 	return len(key) <= maxRememberedKey && !limit.Leases()
 }
@@ -138,7 +138,7 @@ func (s *refusalCache) check(claims []weir.Claim, times int64, decisions []weir.
 	return weir.Check(claims, times, decisions)
 }
 
-// A lookup is the state of the table before a call.
+// A refusalLookup is the state of the table before a call.
 type refusalLookup struct {
 	sent    time.Duration
 	era     uint64
@@ -239,8 +239,8 @@ func (s *refusalCache) hold(retryAfter time.Duration) time.Duration {
 }
 
 // DecideKey is Decide of one request, for a remembered refusal of one limit: see weir.Limiter.
-func (s *refusalCache) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
-	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+func (s *refusalCache) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool,
+	remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) != 1 || len(key) > maxRememberedKey || uint64(cost) > weir.MaxUnits || s.closed.Load() {
 		return
 	}
@@ -326,7 +326,7 @@ type refusal struct {
 	asked atomic.Bool // used since the clock hand passed
 }
 
-// none derives the decision for one unit of the claim's key (for cost 0, if the claim costs 0). ok is false
+// refusalOfOne derives the decision for one unit of the claim's key (for cost 0, if the claim costs 0). ok is false
 // unless that is refused and known exactly.
 func refusalOfOne(c *weir.Claim, d weir.Decision) (decided weir.Decision, cost int64, ok bool) {
 	switch {
@@ -386,7 +386,7 @@ func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
 	return d
 }
 
-// moved is an earlier decision as of an instant.
+// movedTo is an earlier decision as of an instant.
 func movedTo(d weir.Decision, at weir.Instant) weir.Decision {
 	by := time.Duration(at-d.At) * time.Microsecond
 	d.At = at
@@ -397,7 +397,7 @@ func movedTo(d weir.Decision, at weir.Instant) weir.Decision {
 	return d
 }
 
-// longer is how much longer a cost waits than one unit where no unit is left: a window has all units at its
+// longerWait is how much longer a cost waits than one unit where no unit is left: a window has all units at its
 // end, and a bucket gains one in each interval. ok is false where that is not known to the microsecond: of
 // buckets whose interval is a fraction of one or that step, and of logs and counters.
 func longerWait(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
@@ -414,7 +414,7 @@ func longerWait(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
 	return time.Duration(whole) * time.Microsecond, true
 }
 
-// batch is the reused memory of one DecideBatch.
+// refusalBatch is the reused memory of one DecideBatch.
 type refusalBatch struct {
 	lookups []refusalLookup
 	rest    passedOn
@@ -511,7 +511,7 @@ const (
 	oneEvent = 1 << 32 // in set.changes
 )
 
-// A table is a fixed number of small sets of refusals. Each state belongs to one set, so that looking up and
+// A refusalTable is a fixed number of small sets of refusals. Each state belongs to one set, so that looking up and
 // evicting take constant time.
 type refusalTable struct {
 	sets    []refusalSet
@@ -520,7 +520,7 @@ type refusalTable struct {
 	evicted atomic.Int64
 }
 
-// A set is read without a lock. Its refusals are forgotten together, so that a change needs no search; it
+// A refusalSet is read without a lock. Its refusals are forgotten together, so that a change needs no search; it
 // seldom affects other keys.
 type refusalSet struct {
 	changes atomic.Uint64 // upper 32 bits: times forgotten; lower: calls under way that change a state
@@ -539,7 +539,7 @@ func newRefusalTable(refusals int) *refusalTable {
 
 func (t *refusalTable) set(hash uint64) *refusalSet { return &t.sets[hash>>t.shift] }
 
-// tag is a part of a hash that excludes nearly all other keys; 0 is an empty slot.
+// tagOf is a part of a hash that excludes nearly all other keys; 0 is an empty slot.
 func tagOf(hash uint64) uint32 { return uint32(hash) | 1 }
 
 // forget forgets everything.
@@ -646,7 +646,7 @@ func (s *refusalSet) victim() int {
 	return int(i)
 }
 
-// stripes are a counter without one cache line that all cores write.
+// stripedCounter are a counter without one cache line that all cores write.
 type stripedCounter [16]struct {
 	n atomic.Int64
 	_ [56]byte

@@ -21,10 +21,10 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// An Option changes a Config.
+// An refusalOption changes a Config.
 type refusalOption func(*refusalConfig)
 
-// NewWith is New with options.
+// newRefusalCacheWith is New with options.
 func newRefusalCacheWith(next weir.Store, options ...refusalOption) *refusalCache {
 	var config refusalConfig
 	for _, option := range options {
@@ -33,31 +33,31 @@ func newRefusalCacheWith(next weir.Store, options ...refusalOption) *refusalCach
 	return newRefusalCache(next, config)
 }
 
-// WithLongest sets Config.Longest.
+// withLongest sets Config.Longest.
 func withLongest(longest time.Duration) refusalOption {
 	return func(c *refusalConfig) { c.Longest = longest }
 }
 
-// WithRefusals sets how many refusals are remembered.
+// withRefusals sets how many refusals are remembered.
 func withRefusals(n int) refusalOption { return func(c *refusalConfig) { c.refusals = n } }
 
-// WithUpdates sets Config.Updates.
+// withUpdates sets Config.Updates.
 func withUpdates(updates Updates) refusalOption {
 	return func(c *refusalConfig) { c.Updates = updates }
 }
 
-// WithClock sets Config.Clock.
+// withClock sets Config.Clock.
 func withClock(clock func() time.Duration) refusalOption {
 	return func(c *refusalConfig) { c.Clock = clock }
 }
 
-// WithWarn sets Config.Warn.
+// withWarn sets Config.Warn.
 func withWarn(warn func(text string)) refusalOption { return func(c *refusalConfig) { c.Warn = warn } }
 
-// A Node is a layer whose messages the test carries.
+// A carriedNode is a layer whose messages the test carries.
 type carriedNode struct{ *refusalCache }
 
-// NewNode makes one.
+// newCarriedNode makes one.
 func newCarriedNode(next weir.Store, opts ...refusalOption) *carriedNode {
 	s := newRefusalCacheWith(next, opts...)
 	s.notifier = newNotifier(s, refusalConfig{})
@@ -75,7 +75,7 @@ func (n *carriedNode) Messages() (messages [][]byte) {
 // Hear receives one.
 func (n *carriedNode) Hear(message []byte) { n.notifier.receive(message) }
 
-// ReadStates reads a message.
+// statesOf reads a message.
 func statesOf(message []byte) (states []string, ok bool) {
 	ok = readStates(message, func(limit uint64, key []byte) {
 		states = append(states, string(appendState(nil, changedState{limit, string(key)})))
@@ -99,7 +99,7 @@ func (s *refusalCache) Kept() (n int) {
 // Room counts the refusals that there is room for.
 func (s *refusalCache) Room() int { return len(s.table.sets) * setWays }
 
-// SetSize is the size of a set in memory.
+// refusalSetSize is the size of a set in memory.
 const refusalSetSize = unsafe.Sizeof(refusalSet{})
 
 func TestReturnedUnitsForget(t *testing.T) {
@@ -129,7 +129,7 @@ func TestReturnedUnitsForget(t *testing.T) {
 	}
 }
 
-// A gated store's calls wait until they are let through: before the store decides, and before they return.
+// A refusalGated store's calls wait until they are let through: before the store decides, and before they return.
 type refusalGated struct {
 	weir.Store
 	decide, refund gate
@@ -153,7 +153,8 @@ func (g *refusalGated) Decide(ctx context.Context, claims []weir.Claim, times in
 	return granted, err
 }
 
-func (g *refusalGated) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) (err error) {
+func (g *refusalGated) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+	d []weir.Decision) (err error) {
 	g.refund.do(func() { err = g.Store.Refund(ctx, claims, at, d) })
 	return err
 }
@@ -246,10 +247,10 @@ func (refusalFailing) Refund(context.Context, []weir.Claim, weir.Instant, []weir
 	return weir.ErrUnavailable
 }
 
-// longest leaves much to memory, and is less than what a clock that steps back is given.
+// refusalLongest leaves much to memory, and is less than what a clock that steps back is given.
 const refusalLongest = 24 * time.Hour
 
-// steady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
+// refusalSteady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
 func refusalSteady(clock func() weir.Instant) func() time.Duration {
 	var mu sync.Mutex
 	var last weir.Instant
@@ -266,7 +267,7 @@ func refusalSteady(clock func() weir.Instant) func() time.Duration {
 	}
 }
 
-// over is a layer that is closed with the test.
+// refusalOver is a layer that is closed with the test.
 func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusalCache {
 	tb.Helper()
 	store := newRefusalCacheWith(next, opts...)
@@ -274,7 +275,7 @@ func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusal
 	return store
 }
 
-// driven are options of a layer on a driven clock.
+// refusalDriven are options of a layer on a driven clock.
 func refusalDriven(clock func() time.Duration) []refusalOption {
 	return []refusalOption{withClock(clock), withLongest(refusalLongest)}
 }
@@ -358,7 +359,7 @@ func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.
 	return store
 }
 
-// onRedis returns a node over a Redis, with Updates.
+// refusalOnRedis returns a node over a Redis, with Updates.
 func refusalOnRedis(t testing.TB, url string, opts ...refusalOption) *refusalCache {
 	t.Helper()
 	updates, err := redisstore.NewUpdates(url, redisstore.WithTimeout(time.Minute))
@@ -790,23 +791,6 @@ func TestRoom(t *testing.T) {
 			t.Errorf("WithRefusals(%d) has room for %d, want %d", asked, got, room)
 		}
 	}
-}
-
-func ExampleNew() {
-	redis := memstore.New() // or redisstore.Open
-	store := newRefusalCache(redis, refusalConfig{Longest: 5 * time.Second})
-	defer store.Close()
-	limiter, err := weir.New(store, "login", weir.PerMinute(5))
-	if err != nil {
-		panic(err)
-	}
-	for range 1000 {
-		if _, err := limiter.Allow(context.Background(), "ip:203.0.113.7"); err != nil {
-			panic(err)
-		}
-	}
-	fmt.Println(store.Stats().Recalled, "of 1000 were refused without asking")
-	// Output: 995 of 1000 were refused without asking
 }
 
 // under is a claim of one unit on a key, under a limit with a name.
@@ -1418,7 +1402,7 @@ func TestRefusalsAreNeverTooLong(t *testing.T) {
 
 const believed = 1500 * time.Millisecond // at most
 
-// A world is two nodes, the messages between them, and the store that knows the truth.
+// A refusalWorld is two nodes, the messages between them, and the store that knows the truth.
 type refusalWorld struct {
 	t      *testing.T
 	random *rand.Rand

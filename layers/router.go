@@ -64,7 +64,8 @@ func (r *router) store(needs route) weir.Store {
 	return r.exact
 }
 
-// Fallback is the local store, if it decides all of the limits while the shared one is unavailable: see weir.NewLimiter.
+// Fallback is the local store, if it decides all of the limits while the shared one is unavailable: see
+// weir.NewLimiter.
 func (r *router) Fallback(limits []*weir.Limit) weir.Store {
 	if !r.mirrors || slices.ContainsFunc(limits, func(l *weir.Limit) bool { return !r.local.follows(l) }) {
 		return nil

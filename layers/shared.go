@@ -11,10 +11,10 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Package layer is what the layers share: batches of which a layer passes on a part, limits derived from limits, hashes
+// This file has what the layers share: batches of which a layer passes on a part, limits derived from limits, hashes
 // of claims, timeouts.
 
-// Timeout returns the timeout of each call of a store, such as one of redisstore; 0 if the store has none.
+// timeoutOf returns the timeout of each call of a store, such as one of redisstore; 0 if the store has none.
 func timeoutOf(store weir.Store) time.Duration {
 	if bounded, ok := store.(interface{ Timeout() time.Duration }); ok {
 		return bounded.Timeout()
@@ -22,18 +22,18 @@ func timeoutOf(store weir.Store) time.Duration {
 	return 0
 }
 
-// A Seed hashes claims for the table of a layer, unpredictably to clients.
+// A hashSeed hashes claims for the table of a layer, unpredictably to clients.
 type hashSeed struct{ seed maphash.Seed }
 
-// NewSeed returns a random Seed.
+// newHashSeed returns a random Seed.
 func newHashSeed() hashSeed { return hashSeed{maphash.MakeSeed()} }
 
-// State is the hash of a key under the name and algorithm of a limit, which are given by weir.Limit.Hash.
+// state is the hash of a key under the name and algorithm of a limit, which are given by weir.Limit.Hash.
 func (s hashSeed) state(limit uint64, key string) uint64 {
 	return spread(maphash.String(s.seed, key) ^ limit)
 }
 
-// Claim adds a claim to a hash of claims, which begins with 0.
+// claim adds a claim to a hash of claims, which begins with 0.
 func (s hashSeed) claim(hash uint64, key string, l *weir.Limit, cost int64) uint64 {
 	return spread((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
 }
@@ -44,8 +44,8 @@ func spread(combined uint64) uint64 {
 	return hi ^ lo
 }
 
-// A Batch is the part of a batch that a layer passes on; it copies the answers back. Call one method for each request
-// of the whole batch, in order, then Decide. It may be reused.
+// A passedOn is the part of a batch that a layer passes on; it copies the answers back. Call one method for each
+// request of the whole batch, in order, then Decide. It may be reused.
 type passedOn struct {
 	requests []weir.Request
 	places   []int
@@ -60,7 +60,7 @@ const (
 	leaderRefused
 )
 
-// Void answers a request that follows a refused one, and reports whether it did.
+// void answers a request that follows a refused one, and reports whether it did.
 func (b *passedOn) void(r *weir.Request) bool {
 	if !r.Follows || b.leader != leaderRefused {
 		return false
@@ -71,7 +71,7 @@ func (b *passedOn) void(r *weir.Request) bool {
 	return true
 }
 
-// Answered notes a request that the layer has answered.
+// answered notes a request that the layer has answered.
 func (b *passedOn) answered(r *weir.Request) {
 	if r.Follows {
 		return
@@ -82,14 +82,14 @@ func (b *passedOn) answered(r *weir.Request) {
 	}
 }
 
-// Late notes a request that the layer decides after the others. Requests that follow it are passed on regardless.
+// late notes a request that the layer decides after the others. Requests that follow it are passed on regardless.
 func (b *passedOn) late(r *weir.Request) {
 	if !r.Follows {
 		b.leader = leaderGranted
 	}
 }
 
-// Add passes on the request at an index of the whole batch, and returns the copy that is passed on.
+// add passes on the request at an index of the whole batch, and returns the copy that is passed on.
 func (b *passedOn) add(place int, r *weir.Request) *weir.Request {
 	b.requests, b.places = append(b.requests, *r), append(b.places, place)
 	last := &b.requests[len(b.requests)-1]
@@ -100,7 +100,7 @@ func (b *passedOn) add(place int, r *weir.Request) *weir.Request {
 	return last
 }
 
-// Decide decides the added requests, and copies the answers into the whole batch.
+// decide decides the added requests, and copies the answers into the whole batch.
 func (b *passedOn) decide(ctx context.Context, next weir.Store, whole []weir.Request) {
 	if len(b.requests) > 0 {
 		decideBatch(ctx, next, b.requests)
@@ -112,7 +112,7 @@ func (b *passedOn) decide(ctx context.Context, next weir.Store, whole []weir.Req
 	b.requests, b.places, b.leader = b.requests[:0], b.places[:0], leaderAsked
 }
 
-// DecideBatch decides a batch on any store, with or without weir.Batcher.
+// decideBatch decides a batch on any store, with or without weir.Batcher.
 func decideBatch(ctx context.Context, next weir.Store, requests []weir.Request) {
 	if batcher, ok := next.(weir.Batcher); ok {
 		batcher.DecideBatch(ctx, requests)
@@ -150,12 +150,12 @@ func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
 	}
 }
 
-// most bounds the cache. Beyond it the whole cache is dropped, because nothing reports which limits belong to
+// maxDerived bounds the cache. Beyond it the whole cache is dropped, because nothing reports which limits belong to
 // replaced rules.
 const maxDerived = 1 << 16
 
-// Limits is a cache of limits that are computed from another limit and a number, because computing one takes longer
-// than deciding with it. It is safe for concurrent use.
+// derivedLimits is a cache of limits that are computed from another limit and a number, because computing one takes
+// longer than deciding with it. It is safe for concurrent use.
 type derivedLimits struct {
 	make  func(limit *weir.Limit, by float64) *weir.Limit
 	kept  atomic.Pointer[sync.Map] // *weir.Limit: *one
@@ -167,14 +167,14 @@ type derivedLimit struct {
 	limit *weir.Limit
 }
 
-// NewLimits returns a cache of the results of make, including nil.
+// newDerivedLimits returns a cache of the results of make, including nil.
 func newDerivedLimits(make func(limit *weir.Limit, by float64) *weir.Limit) *derivedLimits {
 	l := &derivedLimits{make: make}
 	l.kept.Store(new(sync.Map))
 	return l
 }
 
-// Of returns the limit derived from limit and by. It caches the last one for each limit. For nil and the zero
+// of returns the limit derived from limit and by. It caches the last one for each limit. For nil and the zero
 // Limit it returns nil, and the store reports the error.
 func (l *derivedLimits) of(limit *weir.Limit, by float64) *weir.Limit {
 	if kept, ok := l.kept.Load().Load(limit); ok && kept.(*derivedLimit).by == by {

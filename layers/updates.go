@@ -30,7 +30,7 @@ const (
 	kindStates  = 's' // for each state: 8 bytes weir.Limit.Hash, the key's length (uvarint), the key
 )
 
-// A state is a key under a limit's name and algorithm.
+// A changedState is a key under a limit's name and algorithm.
 type changedState struct {
 	limit uint64
 	key   string
