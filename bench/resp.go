@@ -72,7 +72,7 @@ func serveRESP() (addr string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	server, err := process.Weir(program, "resp", "rules: []", "--allow-empty", "--http", "off", "--resp", "127.0.0.1:0")
+	server, err := process.Weir(program, "resp", "rules: []", "--set", "server.allow_empty=true", "--http", "off", "--resp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}

@@ -30,8 +30,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Config says where rules come from and where counts are kept. The zero value of a field is its default. Fields that
-// are settings of a rule file too (Store, Nodes, TrustedProxies, ClientHeader, PathForm) override the file.
+// A Config says where rules come from and where counts are kept. The zero value of a field is the setting of the rule
+// file, whose section server has these fields too, or else its default. Messages name the setting of the file.
 //
 // In Rules, Hashes and Ledger, "redis" stands for the Redis of Store.
 type Config struct {
@@ -104,11 +104,15 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 }
 
 func open(ctx context.Context, c Config) (*engine.Engine, error) {
-	setup, err := engine.Read(ctx, c.complete())
-	if err != nil {
-		return nil, err
+	full := engine.Config{Given: c.given, Rules: c.file(), ReadLedger: true, HashKey: c.HashKey,
+		Log: cmp.Or(c.Log, slog.Default()), Version: version()}
+	if c.Geo != nil {
+		full.Located = geo{c.Geo}
 	}
-	e, err := setup.Open(ctx)
+	e, err := engine.Read(ctx, full)
+	if err == nil {
+		err = e.Open(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -119,44 +123,39 @@ func open(ctx context.Context, c Config) (*engine.Engine, error) {
 	return e, nil
 }
 
-// complete fills the defaults.
-func (c Config) complete() engine.Config {
-	full := engine.Defaults()
-	full.Names = map[string]string{"Poll": "Refresh"}
-	full.Rules, full.Hashes, full.RulesToken = c.Rules, c.Hashes, c.RulesTokenFile
+// given sets the settings that c states.
+func (c Config) given(s *rules.Server) {
+	s.Telemetry, s.Alerts, s.Audit = "off", "off", nil
+	s.Hashes, s.Geo = c.Hashes, nil
 	if inRedis(c.Rules) {
-		full.Rules, full.Hashes = "", slices.Concat([]string{c.Rules}, c.Hashes)
-		full.Names["Hashes"] = "Rules"
+		s.Hashes = slices.Concat([]string{c.Rules}, c.Hashes)
 	}
-	full.Ledger, full.ReadLedger = c.Ledger, true
-	full.Refresh = cmp.Or(c.Refresh, full.Refresh)
-	full.Poll = full.Refresh
-	full.StartWithin = cmp.Or(c.StartWithin, full.StartWithin)
-	full.AllowEmpty = c.AllowEmpty
-	full.Store = cmp.Or(c.Store, full.Store)
-	full.Timeout = cmp.Or(c.Timeout, full.Timeout)
-	full.Nodes = cmp.Or(c.Nodes, full.Nodes)
-	full.Without = c.Without
-	full.MaxKeys = cmp.Or(c.MaxKeys, full.MaxKeys)
-	full.State = c.State
-	full.TrustedProxies = c.TrustedProxies
-	full.ClientHeader = cmp.Or(c.ClientHeader, full.ClientHeader)
-	full.CountryHeader = c.CountryHeader
-	if c.Geo != nil {
-		full.Geo = geo{c.Geo}
+	s.Ledger, s.State = c.Ledger, c.State
+	s.ConfigToken = cmp.Or(c.RulesTokenFile, s.ConfigToken)
+	s.Refresh = cmp.Or(c.Refresh, s.Refresh)
+	s.ConfigPoll = cmp.Or(c.Refresh, s.ConfigPoll)
+	s.StartWithin = cmp.Or(c.StartWithin, s.StartWithin)
+	s.AllowEmpty = s.AllowEmpty || c.AllowEmpty
+	s.Store = cmp.Or(c.Store, s.Store)
+	s.StoreTimeout = cmp.Or(c.Timeout, s.StoreTimeout)
+	s.Nodes = cmp.Or(c.Nodes, s.Nodes)
+	s.MaxKeys = cmp.Or(c.MaxKeys, s.MaxKeys)
+	s.ClientHeader = cmp.Or(c.ClientHeader, s.ClientHeader)
+	s.CountryHeader = cmp.Or(c.CountryHeader, s.CountryHeader)
+	for _, list := range []struct{ given, setting *[]string }{{&c.Without, &s.Without},
+		{&c.TrustedProxies, &s.TrustedProxies}, {&c.PathForm, &s.PathForm}} {
+		if len(*list.given) > 0 {
+			*list.setting = *list.given
+		}
 	}
-	full.PathForm = c.PathForm
-	full.HashKey = c.HashKey
-	full.Log = cmp.Or(c.Log, slog.Default())
-	full.Version = version()
-	full.Given = map[string]bool{
-		"Store":          c.Store != "",
-		"Nodes":          c.Nodes != 0,
-		"TrustedProxies": len(c.TrustedProxies) > 0,
-		"ClientHeader":   c.ClientHeader != "",
-		"PathForm":       len(c.PathForm) > 0,
+}
+
+// file is Rules, unless they are in a Redis.
+func (c Config) file() string {
+	if inRedis(c.Rules) {
+		return ""
 	}
-	return full
+	return c.Rules
 }
 
 // A geo is a look-up that may know everything.

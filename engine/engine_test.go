@@ -283,13 +283,11 @@ func TestOperatorsChangesApply(t *testing.T) {
 	file := ruleFile(t, perHour(7))
 	e := open(t, engine.Config{Rules: file, Store: redis.URL()})
 	limitOf(t, e, 7)
-	c := wiring.Defaults()
-	c.Rules, c.Store, c.Log = file, redis.URL(), slog.New(slog.DiscardHandler)
-	setup, err := wiring.Read(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
+	server, err := wiring.Read(t.Context(), wiring.Config{Rules: file, Log: slog.New(slog.DiscardHandler),
+		Given: func(s *rules.Server) { s.Store = redis.URL() }})
+	if err == nil {
+		err = server.Open(t.Context())
 	}
-	server, err := setup.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,26 +345,26 @@ func TestMistakesNameTheFieldAndWhatIsAllowed(t *testing.T) {
 			[]string{"rules.yaml:1:", "many", "allowed"}},
 		{engine.Config{Rules: "http://127.0.0.1:1/rules", StartWithin: time.Millisecond},
 			[]string{"http://127.0.0.1:1/rules could not be read within 1ms"}},
-		{engine.Config{Rules: "redis"}, []string{"Rules redis stands for the Redis of Store, but Store is memory"}},
-		{engine.Config{Hashes: []string{"redis"}}, []string{"Hashes redis stands for the Redis of Store"}},
-		{engine.Config{Ledger: "redis"}, []string{"Ledger redis stands for the Redis of Store"}},
-		{engine.Config{Rules: file, Refresh: time.Millisecond}, []string{"Refresh is 1ms; allowed: 100ms to 24h"}},
-		{engine.Config{Rules: file, StartWithin: -1}, []string{"StartWithin is -1ns; allowed: more than 0"}},
-		{engine.Config{Rules: file, Nodes: -1}, []string{"Nodes is -1; allowed: 1 to"}},
-		{engine.Config{Rules: file, Timeout: -1}, []string{"Timeout is -1ns; allowed: more than 0"}},
-		{engine.Config{Rules: file, MaxKeys: -1}, []string{"MaxKeys is -1; allowed: 1 or more"}},
+		{engine.Config{Rules: "redis"}, []string{"server.rules redis stands for the Redis of server.store, which is memory"}},
+		{engine.Config{Hashes: []string{"redis"}}, []string{"server.rules redis stands for"}},
+		{engine.Config{Ledger: "redis"}, []string{"server.ledger redis stands for"}},
+		{engine.Config{Rules: file, Refresh: time.Millisecond}, []string{`server.config.poll is "1ms"; allowed: a time with its unit from 100ms`}},
+		{engine.Config{Rules: file, StartWithin: -1}, []string{`server.rules.wait is "-1ns"; allowed`}},
+		{engine.Config{Rules: file, Nodes: -1}, []string{`server.nodes is "-1"; allowed: a whole number from 1 to`}},
+		{engine.Config{Rules: file, Timeout: -1}, []string{`server.store`, `"-1ns"; allowed`}},
+		{engine.Config{Rules: file, MaxKeys: -1}, []string{`server.max_keys is "-1"; allowed: a whole number from 1`}},
 		{engine.Config{Rules: file, Without: []string{"brake"}},
-			[]string{`Without is "brake"; allowed, with commas: breaker, coalesce, recall, warm`}},
+			[]string{`server.without is "brake"; allowed, with commas: breaker, coalesce, recall, warm`}},
 		{engine.Config{Rules: file, TrustedProxies: []string{"here"}},
-			[]string{`TrustedProxies has "here"; allowed: `, "unix"}},
-		{engine.Config{Rules: file, ClientHeader: "X-Any"}, []string{"ClientHeader", `"X-Any"`, "allowed"}},
+			[]string{`server.trusted_proxies has "here"; allowed: `, "unix"}},
+		{engine.Config{Rules: file, ClientHeader: "X-Any"}, []string{"server.client_header", `"X-Any"`, "allowed"}},
 		{engine.Config{Rules: file, PathForm: []string{"loose"}},
-			[]string{`PathForm has "loose"; allowed: drop-trailing-slash`}},
-		{engine.Config{Store: "postgres://host"}, []string{"the store postgres://host", "scheme", "allowed: redis://"}},
+			[]string{`server.path_form has "loose"; allowed: drop-trailing-slash`}},
+		{engine.Config{Store: "postgres://host"}, []string{"server.store", "unknown scheme", "redis://"}},
 		{engine.Config{Rules: file, Store: redis.URL(), State: "state"},
-			[]string{"State saves counts in memory, but Store is redis://"}},
+			[]string{"server.state saves counts in memory, but server.store is redis://"}},
 		{engine.Config{Rules: file, State: filepath.Join(t.TempDir(), "absent", "state")},
-			[]string{"State: ", "no such file"}},
+			[]string{"server.state: ", "no such file"}},
 	} {
 		e, err := engine.Open(t.Context(), test.config)
 		if err == nil {

@@ -86,7 +86,8 @@ func ExampleTogether() {
 // refuses with the body that its clients expect.
 func ExampleByRules() {
 	file, err := rules.Parse("weir.yaml", []byte(`
-trusted_proxies: [10.0.0.0/8]
+server:
+  trusted_proxies: [10.0.0.0/8]
 rules:
   - name: per-ip
     key: [client.ip]

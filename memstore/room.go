@@ -179,7 +179,7 @@ func (h *soonest) Pop() any {
 // lease on a shared overflow key could not be found again), any new key of a store made WithoutOverflow, or a log that
 // would grow. No claim was charged. It is a [weir.ErrUnavailable], so a rule's on_store_error applies.
 var ErrFull = fmt.Errorf("%w: memstore is full of keys in use and nothing was charged; "+
-	"raise WithMaxKeys or WithMaxBytes (weir serve: --max-keys, --max-bytes)", weir.ErrUnavailable)
+	"raise WithMaxKeys or WithMaxBytes (weir serve: server.max_keys, server.max_bytes)", weir.ErrUnavailable)
 
 // keyBytes is the size of an entry with its share of empty slots.
 const keyBytes = int64(unsafe.Sizeof(entry{})) * 25 / 16

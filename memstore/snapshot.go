@@ -172,7 +172,7 @@ func (s *Store) readAll(text []byte) error {
 		}
 	}
 	if int64(len(r.keys)) > s.maxKeys {
-		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (weir serve: --max-keys)",
+		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (weir serve: server.max_keys)",
 			len(r.keys), s.maxKeys)
 	}
 	bytes := int64(len(r.keys)) * keyBytes
@@ -183,7 +183,7 @@ func (s *Store) readAll(text []byte) error {
 	}
 	if bytes > s.maxBytes {
 		return fmt.Errorf("its keys take %d bytes, the store has room for %d; "+
-			"raise WithMaxBytes (weir serve: --max-bytes)", bytes, s.maxBytes)
+			"raise WithMaxBytes (weir serve: server.max_bytes)", bytes, s.maxBytes)
 	}
 	s.keyer = keyer
 	for i := range r.keys {

@@ -29,7 +29,7 @@ func TestCoversIsSound(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		texts := []string{randomMatch(random), randomMatch(random)}
-		file, err := rules.Parse("f", []byte("path_form: strict\nrules:\n- {name: a, limit: 1/1s, match: {"+texts[0]+"}}\n- {name: b, limit: 1/1s, match: {"+texts[1]+"}}"))
+		file, err := rules.Parse("f", []byte("server: {path_form: strict}\nrules:\n- {name: a, limit: 1/1s, match: {"+texts[0]+"}}\n- {name: b, limit: 1/1s, match: {"+texts[1]+"}}"))
 		if err != nil {
 			t.Fatal(texts, err)
 		}

@@ -9,13 +9,13 @@ import (
 
 // TestFallbackKeys: how many keys a process counts beside the store stands in the file, and is checked there.
 func TestFallbackKeys(t *testing.T) {
-	for text, want := range map[string]int{"fallback_keys: 1000\nrules: []": 1000, "rules: []": 0} {
+	for text, want := range map[string]int{"server: {fallback_keys: 1000}\nrules: []": 1000, "rules: []": 0} {
 		set, err := load(t, text)
-		if err != nil || set.FallbackKeys() != want {
+		if err != nil || set.Server().FallbackKeys != want {
 			t.Errorf("%q: %v, %v; want %d", text, set, err, want)
 		}
 	}
-	for _, text := range []string{"fallback_keys: -1\nrules: []", "fallback_keys: 1073741825\nrules: []", "fallback_keys: many\nrules: []"} {
+	for _, text := range []string{"server: {fallback_keys: -1}\nrules: []", "server: {fallback_keys: 1073741825}\nrules: []", "server: {fallback_keys: many}\nrules: []"} {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), "fallback_keys") {
 			t.Errorf("%q: %v, want a mistake that names the field", text, err)
 		}

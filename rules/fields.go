@@ -32,6 +32,11 @@ type field[T any] struct {
 type value[T any] struct {
 	shape
 	read func(d *decoder, p place, n *yaml.Node, t *T)
+
+	// Of the section server alone.
+	show   func(t *T) []string // the value, as it is written; nil if it is not set
+	inner  *mapping[T]         // its fields are of the same Go type
+	headed bool                // the first field of inner may be written alone
 }
 
 // A shape says for the JSON Schema which values Parse accepts.
@@ -42,30 +47,20 @@ type shape struct {
 	unique   bool     // without equal ones
 	words    []string // the allowed values
 	from, to float64  // the least and the greatest number
+
+	first  *shape // a mapping, or its first field alone
+	commas bool   // of a list: commas separate its values in a command line
+	live   bool   // a change is in force without a restart
 }
 
 const required = "required"
 
 var fileFields = mapping[File]{"file", "", []field[File]{
-	{"store", text("store", func(f *File) *string { return &f.Store }),
-		"`memory`, or the [URL of a Redis](redis.md#opening)", "left to the command"},
-	{"nodes", count(bounds.Sharing, func(f *File) *int { return &f.Nodes }),
-		"1 to 10,000: number of processes that share the store; while it does not answer, each grants " +
-			"[its share](layers.md#fallback)", "left to the command, or 1"},
-	{"fallback_keys", count(bounds.FallbackKeys, func(f *File) *int { return &f.FallbackKeys }),
-		"1 to 1,073,741,824: number of keys of rules with `on_store_error: local` that each process counts in memory " +
-			"while the store answers", "left to the command, or 1,000,000"},
-	{"trusted_proxies", list("network", bounds.Proxies, func(f *File) *[]string { return &f.TrustedProxies }),
-		"addresses and networks of your proxies; client addresses are accepted from these only", "none"},
-	{"client_header", choice(clientHeaders, func(f *File) *string { return &f.ClientHeader }),
-		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; " +
-			"the last two only if every trusted proxy sets them", "left to the command"},
+	{"server", nested(&serverFields, func(f *File) *Server { return &f.Server }),
+		"the [settings of weir serve](server.md)", "the defaults"},
 	{"service_kind", choice(servicekind.Names(), func(f *File) *string { return &f.ServiceKind }),
 		"`php`, `python`, `servlet`, `aspnet`, `node` or `go`: [how your service reads](#the-kind-of-service) paths, " +
 			"parameters and cookies", "what any of them reads"},
-	{"path_form", list("path_form", bounds.Values, func(f *File) *[]string { return &f.PathForm }),
-		"words: [the form of paths](#the-form-of-paths) in requests and rules", "that of `service_kind`, or " +
-			"`strict`"},
 	{"allow", namedLists(func(f *File) *map[string][]string { return &f.Allow }),
 		"[lists](#lists): named requests meet no rule", "none"},
 	{"deny", namedLists(func(f *File) *map[string][]string { return &f.Deny }),
@@ -74,12 +69,13 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 		"[responses](#responses) of rules without their own", "see there"},
 	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
 		"[messages](#messages) of rules without their own", "weir's own, in English and Chinese"},
-	{"rules", value[File]{shape{name: "rule", most: bounds.Rules, list: true}, (*decoder).rules},
+	{"rules", value[File]{shape: shape{name: "rule", most: bounds.Rules, list: true}, read: (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
-		"the [services](gateway.md#services-and-routes) behind the gateway; at most 1,000", "none"},
+		"the [services](../howto/gateway.md#services-and-routes) behind the gateway; at most 1,000", "none"},
 	{"routes", several(&routeFields, bounds.Routes, true, func(f *File) *[]RouteSpec { return &f.Routes }),
-		"which [requests](gateway.md#services-and-routes) are forwarded to which service; at most 1,000", "none"},
+		"which [requests](../howto/gateway.md#services-and-routes) are forwarded to which service; at most 1,000",
+		"none"},
 }}
 
 var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
@@ -88,13 +84,14 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"label", text("label", func(s *Spec) *string { return &s.Label }),
 		"a text of up to 100 characters in any script, for `weir rules list`, the metric `weir_rule_info` and the " +
 			"JSON body of a refusal. Counts do not depend on it", "none"},
-	{"description", value[Spec]{shape{name: "description"}, func(d *decoder, p place, n *yaml.Node, s *Spec) {
+	{"description", value[Spec]{shape: shape{name: "description"}, read: func(d *decoder, p place, n *yaml.Node,
+		s *Spec) {
 		s.Description = d.long(p, n, bounds.Description)
 	}}, "a text of up to 1,024 bytes, perhaps of several lines, for the admin API and the console", "none"},
-	{"labels", value[Spec]{shape{name: "labels"}, (*decoder).labels},
+	{"labels", value[Spec]{shape: shape{name: "labels"}, read: (*decoder).labels},
 		"at most 16 names, each with a value, for the admin API and the console: 1 to 128 of a-z A-Z 0-9 and `. _ -`",
 		"none"},
-	{"enabled", value[Spec]{shape{name: "enabled"}, (*decoder).enabled},
+	{"enabled", value[Spec]{shape: shape{name: "enabled"}, read: (*decoder).enabled},
 		"`true`, or `false`: the rule is [disabled](#disabled-rules)", "`true`"},
 	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }), "which [requests](#match)", "all"},
 	{"group", text("name", func(s *Spec) *string { return &s.Group }),
@@ -118,7 +115,7 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"one limit or a list of at most 8, as [limits.md](limits.md) has them", required},
 	{"overrides", several(&overrideFields, bounds.Overrides, true, func(s *Spec) *[]Override { return &s.Overrides }),
 		"[other limits](#overrides) for some keys", "none"},
-	{"cost", value[Spec]{shape{name: "cost_or_units"}, (*decoder).cost},
+	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
 		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
 		"which [responses](#counting-by-response) count: the units of other requests are given back",
@@ -136,14 +133,14 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"enforce_percent", zeroTo(100, func(s *Spec) **int { return &s.EnforcePercent }),
 		"0 to 100: [percentage of keys](#shadow-and-percentages) for which the rule is enforced", "100"},
 	{"lease_percent", count(bounds.Lease, func(s *Spec) *int { return &s.LeasePercent }),
-		"1 to 50: the largest part of the remaining units that a node may [prefetch](layers.md#lease); all enforced " +
-			"rules of a request must have it", "no prefetch"},
+		"1 to 50: the largest part of the remaining units that a node may [prefetch](../howto/layers.md#lease); all " +
+			"enforced rules of a request must have it", "no prefetch"},
 	{"hold_until", choice(releases, func(s *Spec) *string { return &s.HoldUntil }),
 		"of `concurrency` limits: when a request is released whose client leaves: `disconnect`, at once, or `done`, " +
-			"at the end of [the service's work](gateway.md#sizing)", "`disconnect`"},
-	{"local_ceiling", value[Spec]{shape{name: "factor"}, (*decoder).factor},
-		"1 to 100, such as 1.2: bound of one node, as a [multiple](layers.md#ceiling) of what the limit grants at " +
-			"once, whatever the store grants", "none"},
+			"at the end of [the service's work](../howto/gateway.md#sizing)", "`disconnect`"},
+	{"local_ceiling", value[Spec]{shape: shape{name: "factor"}, read: (*decoder).factor},
+		"1 to 100, such as 1.2: bound of one node, as a [multiple](../howto/layers.md#ceiling) of what the limit " +
+			"grants at once, whatever the store grants", "none"},
 	{"on_store_error", choice(onStoreError, func(s *Spec) *StoreError { return &s.OnStoreError }),
 		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
@@ -218,7 +215,7 @@ var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 		"`round_robin`"},
 	{"host", choice(sentHosts, func(s *ServiceSpec) *string { return &s.Host }),
 		"the `Host` that the service gets: `client`, the client's, or `address`, that of the address",
-		"`client`, or by `--upstream-host`"},
+		"`client`, or by `server.upstream.host`"},
 	{"timeout", nested(&timeoutFields, func(s *ServiceSpec) *Timeout { return &s.Timeout }),
 		"how long a request may take", "see below"},
 	{"retries", zeroTo(bounds.Retries, func(s *ServiceSpec) **int { return &s.Retries }),
@@ -280,7 +277,7 @@ var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
 	{"name", text("name", func(r *RouteSpec) *string { return &r.Name }),
 		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique; `route` of rules", required},
 	{"host", alternatives("host", func(r *RouteSpec) *[]string { return &r.Host }),
-		"names, or `*.example.com`, as in [rules](rules.md#match)", "any"},
+		"names, or `*.example.com`, as in [rules](../reference/rules.md#match)", "any"},
 	{"path", text("path", func(r *RouteSpec) *string { return &r.Path }),
 		"a pattern as in rules: `/pay`, `/users/{id}/orders`, `/api/**` for a prefix", "any"},
 	{"method", alternatives("method", func(r *RouteSpec) *[]string { return &r.Method }),
@@ -359,18 +356,18 @@ var candidateFields = mapping[Candidate]{"candidate", "leave it out", []field[Ca
 }}
 
 var responseFields = mapping[Response]{"response", "leave it out", []field[Response]{
-	{"status", value[Response]{shape{from: 400, to: 599},
-		count(1<<20, func(r *Response) *int { return &r.Status }).read},
+	{"status", value[Response]{shape: shape{from: 400, to: 599},
+		read: count(1<<20, func(r *Response) *int { return &r.Status }).read},
 		"of a refusal, 400 to 599", "429"},
 	{"fields", choice(headerFields, func(r *Response) *string { return &r.Fields }),
 		"`draft`: RateLimit-Policy and RateLimit of the IETF's draft; `seconds`: X-RateLimit-Limit, -Remaining, " +
 			"-Reset in seconds from now; `unix_time`: the same, with the reset in seconds since 1970; `none`",
 		"`draft`"},
-	{"body", value[Response]{shape{name: "body"}, func(d *decoder, p place, n *yaml.Node, r *Response) {
+	{"body", value[Response]{shape: shape{name: "body"}, read: func(d *decoder, p place, n *yaml.Node, r *Response) {
 		r.Body = d.long(p, n, bounds.Body)
 	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
 		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders",
-		"`problem`; of the gateway a [page](gateway.md#responses) for browsers"},
+		"`problem`; of the gateway a [page](../howto/gateway.md#responses) for browsers"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},
 }}
@@ -384,8 +381,8 @@ type listing struct {
 var listFields = mapping[listing]{"listed", "", []field[listing]{
 	{"file", text("file_name", func(l *listing) *string { return &l.file }),
 		"a file beside the rules or below, such as blocked.txt, with a value in each line. A # begins a comment", ""},
-	{"values", value[listing]{shape{name: "text", most: bounds.Listed},
-		func(d *decoder, p place, n *yaml.Node, l *listing) {
+	{"values", value[listing]{shape: shape{name: "text", most: bounds.Listed},
+		read: func(d *decoder, p place, n *yaml.Node, l *listing) {
 			l.values = d.list(at(p.rule, strings.TrimSuffix(p.field, ".values")), n, bounds.Listed)
 		}},
 		"values besides those of the file", ""},
@@ -393,7 +390,9 @@ var listFields = mapping[listing]{"listed", "", []field[listing]{
 
 // text is one value.
 func text[T any](name string, at func(*T) *string) value[T] {
-	return value[T]{shape{name: name}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = d.text(p, n) }}
+	return value[T]{shape: shape{name: name}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = d.text(p, n)
+	}}
 }
 
 // choice is one of some words, which Compile checks. "" among them is the default.
@@ -404,12 +403,14 @@ func choice[T any, W ~string](allowed []W, at func(*T) *W) value[T] {
 			words = append(words, string(w))
 		}
 	}
-	return value[T]{shape{words: words}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = W(d.text(p, n)) }}
+	return value[T]{shape: shape{words: words}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = W(d.text(p, n))
+	}}
 }
 
 // list is one value, or a list of at most so many.
 func list[T any](name string, most int, at func(*T) *[]string) value[T] {
-	return value[T]{shape{name: name, most: most}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{name: name, most: most}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		*at(t) = d.list(p, n, most)
 	}}
 }
@@ -423,26 +424,28 @@ func alternatives[T any](name string, at func(*T) *[]string) value[T] {
 
 // units is a whole number from 1, without another bound than that of weir.
 func units[T any](at func(*T) *int64) value[T] {
-	return value[T]{shape{name: "units"}, func(d *decoder, p place, n *yaml.Node, t *T) { *at(t) = d.units(p, n) }}
+	return value[T]{shape: shape{name: "units"}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
+		*at(t) = d.units(p, n)
+	}}
 }
 
 // count is a whole number from 1. A larger one than most stays larger, and Compile reports it.
 func count[T any](most int, at func(*T) *int) value[T] {
-	return value[T]{shape{from: 1, to: float64(most)}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{from: 1, to: float64(most)}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		*at(t) = int(min(d.units(p, n), int64(most)+1))
 	}}
 }
 
 // zeroTo is a whole number that may be 0.
 func zeroTo[T any](most int, at func(*T) **int) value[T] {
-	return value[T]{shape{from: 0, to: float64(most)}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{from: 0, to: float64(most)}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		*at(t) = d.zeroTo(p, n, most)
 	}}
 }
 
 // table is names, each with its values.
 func table[T any](at func(*T) *map[string][]string) value[T] {
-	return value[T]{shape{name: "table"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{name: "table"}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		values := make(map[string][]string)
 		d.names(p, n, func(p place, name string, n *yaml.Node) {
 			if list := d.list(p, n, bounds.Values); len(list) > 0 {
@@ -455,7 +458,7 @@ func table[T any](at func(*T) *map[string][]string) value[T] {
 
 // namedLists is components, each with its listed values.
 func namedLists[T any](at func(*T) *map[string][]string) value[T] {
-	return value[T]{shape{name: "lists"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{name: "lists"}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		values := make(map[string][]string)
 		d.names(p, n, func(p place, name string, n *yaml.Node) {
 			if list := d.listed(p, n); len(list) > 0 {
@@ -468,7 +471,7 @@ func namedLists[T any](at func(*T) *map[string][]string) value[T] {
 
 // translations is a text, or a text for each language.
 func translations[T any](at func(*T) *[]Translation) value[T] {
-	return value[T]{shape{name: "message"}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{name: "message"}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		if n.Kind != yaml.MappingNode {
 			*at(t) = []Translation{{Text: d.long(p, n, bounds.Body)}}
 			return
@@ -481,12 +484,15 @@ func translations[T any](at func(*T) *[]Translation) value[T] {
 
 // nested is a mapping.
 func nested[T, U any](m *mapping[U], at func(*T) *U) value[T] {
-	return value[T]{shape{name: m.name}, func(d *decoder, p place, n *yaml.Node, t *T) { m.read(d, p, n, at(t)) }}
+	return value[T]{shape: shape{name: m.name}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
+		m.read(d, p, n, at(t))
+	}}
 }
 
 // several is a list of mappings, or one mapping unless only a list is allowed.
 func several[T, U any](m *mapping[U], most int, only bool, at func(*T) *[]U) value[T] {
-	return value[T]{shape{name: m.name, most: most, list: only}, func(d *decoder, p place, n *yaml.Node, t *T) {
+	return value[T]{shape: shape{name: m.name, most: most, list: only}, read: func(d *decoder, p place, n *yaml.Node,
+		t *T) {
 		items := []*yaml.Node{n}
 		if only || n.Kind == yaml.SequenceNode {
 			items = d.items(p, n, most)

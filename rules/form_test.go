@@ -27,7 +27,7 @@ func TestPatternsHaveTheFormOfPaths(t *testing.T) {
 		{"drop-trailing-slash", "/Login/;x", "login"}, {"drop-trailing-slash", "/Users/7", "user"},
 		{"ignore-case, drop-trailing-slash", "/LOGIN/", "login"}, {"ignore-case, drop-trailing-slash", "/USERS/DEMO/", "user (allowed)"},
 	} {
-		set := compiled(t, "path_form: ["+tt.form+"]"+spelled)
+		set := compiled(t, "server: {path_form: ["+tt.form+"]}"+spelled)
 		path, err := set.PathForm().Path(tt.path)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestPathFormWords(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"loose", "[strict, ignore-case]", `""`} {
-		_, err := rules.Parse("f", fmt.Appendf(nil, "path_form: %s\nrules: []", text))
+		_, err := rules.Parse("f", fmt.Appendf(nil, "server: {path_form: %s}\nrules: []", text))
 		if err == nil || !strings.Contains(err.Error(), "path_form") {
 			t.Errorf("%s: %v", text, err)
 		}

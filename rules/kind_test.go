@@ -14,14 +14,14 @@ func TestServiceKindSetsTheFormOfPaths(t *testing.T) {
 		form   string
 		warned bool // that /login/ may be /login
 	}{
-		"service_kind: node":                                  {"drop-trailing-slash,ignore-case", false},
-		"service_kind: aspnet":                                {"drop-trailing-slash,ignore-case", false},
-		"service_kind: go":                                    {"strict", false},
-		"service_kind: python":                                {"strict", false},
-		"service_kind: php":                                   {"strict", true},
-		"service_kind: servlet":                               {"strict", true},
-		"service_kind: node\npath_form: strict":               {"strict", false},
-		"service_kind: servlet\npath_form: refuse-parameters": {"refuse-parameters", false},
+		"service_kind: node":                              {"drop-trailing-slash,ignore-case", false},
+		"service_kind: aspnet":                            {"drop-trailing-slash,ignore-case", false},
+		"service_kind: go":                                {"strict", false},
+		"service_kind: python":                            {"strict", false},
+		"service_kind: php":                               {"strict", true},
+		"service_kind: servlet":                           {"strict", true},
+		"service_kind: node\nserver: {path_form: strict}": {"strict", false},
+		"service_kind: servlet\nserver: {path_form: refuse-parameters}": {"refuse-parameters", false},
 	} {
 		set, warnings, err := rules.Lint("rules.yaml", []byte(text+rest))
 		if err != nil {

@@ -7,13 +7,6 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// Nodes is the number of processes that share the store; 0 if the file does not state it.
-func (s *Set) Nodes() int { return s.nodes }
-
-// FallbackKeys is the number of keys that each process counts in memory for rules with on_store_error: local
-// while the store answers; 0 if the file does not state it.
-func (s *Set) FallbackKeys() int { return s.fallbackKeys }
-
 // LeasePercent is the largest share of the remaining units that a node may prefetch, in percent; 0 if the rule
 // does not allow it.
 func (r *Rule) LeasePercent() int { return r.lease }
@@ -37,15 +30,6 @@ func (b *builder) holdUntil(i int, s *Spec, rule *Rule) (done bool) {
 			rule.limits[0])
 	}
 	return word(b, p, s.HoldUntil, releases) == "done"
-}
-
-// upTo checks a number of the file; 0 is not stated.
-func (b *builder) upTo(field string, given, most int, what string) int {
-	if given < 0 || given > most {
-		b.add(at(-1, field), "%s is %d; allowed: 1 to %d, %s", field, given, most, what)
-		return 0
-	}
-	return given
 }
 
 // lease checks lease_percent. It needs the rule's limits and bans.

@@ -187,7 +187,7 @@ func TestLintWarnsOfPathsThatMatchLittle(t *testing.T) {
 		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /b}}":  "(likewise for 1 more)",
 		"{name: a, limit: 1/1s, match: {path: /a}}, {name: b, limit: 1/1s, match: {path: /a/}}": "",
 	} {
-		for form, told := range map[string]bool{"": true, "path_form: strict\n": strings.Contains(want, "/api/"), "path_form: drop-trailing-slash\n": false} {
+		for form, told := range map[string]bool{"": true, "server: {path_form: strict}\n": strings.Contains(want, "/api/"), "server: {path_form: drop-trailing-slash}\n": false} {
 			_, warnings, err := rules.Lint("f", []byte(form+"rules: ["+text+"]"))
 			if err != nil {
 				t.Fatal(err)

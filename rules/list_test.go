@@ -130,7 +130,7 @@ func BenchmarkListed(b *testing.B) {
 
 // TestLimitNoneDeniesEach: whatever the request has, and costs; an allow list does not help.
 func TestLimitNoneDeniesEach(t *testing.T) {
-	set, warnings, err := rules.Lint("rules.yaml", []byte("path_form: strict\nrules:\n  - {name: closed, match: {path: /a}, limit: none, algorithm: sliding_log, "+
+	set, warnings, err := rules.Lint("rules.yaml", []byte("server: {path_form: strict}\nrules:\n  - {name: closed, match: {path: /a}, limit: none, algorithm: sliding_log, "+
 		"cost: 5, allow: {client.ip: 192.0.2.1}, key: [client.ip]}\n"))
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)

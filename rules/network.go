@@ -117,11 +117,13 @@ func (b *builder) prefixes(p place, given []string) (list []netip.Prefix) {
 	seen := make(map[netip.Prefix]bool, len(given))
 	for j, text := range given {
 		item := place{p.rule, p.field, j}
-		if text == "" && b.has(item) {
+		if text == "" && b.has(item) || text == unixPeers && p.field == proxiesField {
 			continue
 		}
 		prefix, allowed := parsePrefix(text)
 		switch {
+		case allowed != "" && p.field == proxiesField:
+			b.add(item, "%s has %.80q; allowed: %s; or unix", p.field, text, allowed)
 		case allowed != "":
 			b.add(item, "%s has %.80q; allowed: %s", p.field, text, allowed)
 		case seen[prefix]:

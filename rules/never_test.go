@@ -103,7 +103,7 @@ func pick(random *rand.Rand, values ...string) string { return values[random.Int
 // randomRules are two to four rules whose parts are often alike.
 func randomRules(random *rand.Rand) string {
 	var b strings.Builder
-	b.WriteString("path_form: strict\nrules:\n")
+	b.WriteString("server: {path_form: strict}\nrules:\n")
 	form := pick(random, "%d/%ds", "%d/%ds burst 4", "%d/%ds step", "fixed_window %d/%ds", "fixed_window %d/%ds epoch",
 		"sliding_log %d/%ds", "sliding_counter %d/%ds slices 2", "%d/%ds overdraft 2")
 	for i := range 2 + random.IntN(3) {

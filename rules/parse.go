@@ -84,6 +84,8 @@ type decoder struct {
 	options
 	files map[string]*listFile
 	filed int // values in files
+
+	inServer func(word string) bool // reports whether a word is a field of the section server
 }
 
 func (r *report) wrong(n *yaml.Node, format string, args ...any) {
@@ -220,6 +222,7 @@ func (d *decoder) decode(n *yaml.Node) *File {
 		d.wrong(n, "the file is a list; begin it with the line rules: and put the list below that")
 		return file
 	}
+	d.inServer = func(word string) bool { return serverFields.find(word) != nil }
 	fileFields.read(d, at(-1, ""), n, file)
 	if n.Kind == yaml.MappingNode && file.Rules == nil && !d.has(at(-1, "rules")) {
 		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
@@ -259,6 +262,10 @@ func (m *mapping[T]) read(d *decoder, p place, n *yaml.Node, t *T) {
 				f.value.read(d, at(p.rule, prefix+f.word), value, t)
 				return
 			}
+		}
+		if p.field == "" && p.rule < 0 && d.inServer(key.Value) {
+			d.wrong(key, "unknown field %.80q; it is a field of server: write it below the line server:", key.Value)
+			return
 		}
 		words := make([]string, len(m.fields))
 		for i := range m.fields {

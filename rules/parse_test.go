@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"strings"
@@ -52,11 +53,12 @@ func TestErrors(t *testing.T) {
 
 const good = `
 # A comment, and every field.
-store: redis://user:secret@127.0.0.1:6379/0
-nodes: 3
-fallback_keys: 1000
-trusted_proxies: [10.0.0.0/8, 2001:db8::1]
-client_header: Forwarded
+server:
+  store: redis://user:secret@127.0.0.1:6379/0
+  nodes: 3
+  fallback_keys: 1000
+  trusted_proxies: [10.0.0.0/8, 2001:db8::1]
+  client_header: Forwarded
 allow: {client.ip: [127.0.0.1, 192.0.2.0/24], header.X-Probe: "*"}
 deny: {user trim lower: [mallory, bot-*]}
 response: {status: 503, fields: seconds, body: json}
@@ -99,8 +101,15 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), "map[", "[")
-	want := "&{Name:f Store:redis://user:secret@127.0.0.1:6379/0 Nodes:3 FallbackKeys:1000 TrustedProxies:[10.0.0.0/8 2001:db8::1] ClientHeader:Forwarded ServiceKind: PathForm:[] " +
+	settings := rules.Server{Store: "redis://user:secret@127.0.0.1:6379/0", Nodes: 3, FallbackKeys: 1000,
+		TrustedProxies: []string{"10.0.0.0/8", "2001:db8::1"}, ClientHeader: "Forwarded"}
+	if !reflect.DeepEqual(file.Server, settings) {
+		t.Errorf("server is %+v", file.Server)
+	}
+	file.Server = rules.Server{}
+	got := strings.ReplaceAll(fmt.Sprintf("%+v", file), fmt.Sprintf(" Server:%+v", rules.Server{}), "")
+	got = strings.ReplaceAll(got, "map[", "[")
+	want := "&{Name:f ServiceKind: " +
 		"Allow:[client.ip:[127.0.0.1 192.0.2.0/24] header.X-Probe:[*]] Deny:[user trim lower:[mallory bot-*]] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType:} Message:[] " +
 		"Rules:[{Name:whole-site Label: Description: Labels:[] Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[] Query:[] Descriptor:[] DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[]} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
@@ -124,7 +133,7 @@ func TestCompile(t *testing.T) {
 	site, login := set.Rules()[0], set.Rules()[1]
 	if site.Name() != "whole-site" || site.Mode() != rules.Enforce || site.OnMissing() != rules.Anonymous ||
 		site.OnStoreError() != rules.Local || site.Cost() != 1 || len(site.Limits()) != 1 ||
-		site.LeasePercent() != 10 || site.LocalCeiling() != 1.2 || set.Nodes() != 3 {
+		site.LeasePercent() != 10 || site.LocalCeiling() != 1.2 || set.Server().Nodes != 3 {
 		t.Errorf("the defaults are %+v", site)
 	}
 	if login.Index() != 1 || login.Mode() != rules.Shadow || login.OnMissing() != rules.Deny ||
@@ -158,22 +167,22 @@ func TestCompileChecksToo(t *testing.T) {
 // TestMistakesOfPrograms: these values cannot be written in a file.
 func TestMistakesOfPrograms(t *testing.T) {
 	for want, file := range map[string]rules.File{
-		"f: allow.user: allow.user has no values":                            {Allow: map[string][]string{"user": {}}},
-		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:      {Deny: map[string][]string{"user": {""}}},
-		`f: trusted_proxies[0]: trusted_proxies has ""; allowed: an address`: {TrustedProxies: []string{""}},
-		"f: response.status: status is 42; allowed":                          {Response: rules.Response{Status: 42}},
-		"f: response.body: body has 16385 bytes":                             {Response: rules.Response{Body: strings.Repeat("x", bounds.Body+1)}},
-		"f: rules[0].cost: cost is a number, or says where":                  one(rules.Spec{Cost: rules.Cost{Units: 1, Settle: "bytes"}}),
-		"f: rules[0].cost.max: cost.max is -1":                               one(rules.Spec{Cost: rules.Cost{From: "query.n", Max: -1}}),
-		"f: rules[0].cost.from: cost.max is missing":                         one(rules.Spec{Cost: rules.Cost{From: "query.n"}}),
-		"f: rules[0].schedule[0]: schedule[0] has neither days nor hours":    one(rules.Spec{Schedule: []rules.Window{{}}}),
-		`f: rules[0].schedule[0].days[0]: days has ""`:                       one(rules.Spec{Schedule: []rules.Window{{Days: []string{""}}}}),
-		"f: rules[0].schedule: schedule has 17 values; at most 16":           one(rules.Spec{Schedule: make([]rules.Window, 17)}),
-		"f: rules[0].overrides[0].limit: overrides[0].limit is missing":      one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{"a"}}}}),
-		"f: rules[0].overrides[0].key: overrides[0].key is missing":          one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Limit: []string{"1/1s"}}}}),
-		`f: rules[0].overrides[0].key[0]: overrides[0].key has "": a value`:  one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{""}, Limit: []string{"1/1s"}}}}),
-		"f: rules[0].match.client: match.client has 65 values; at most 64":   one(rules.Spec{Match: rules.Match{Client: addresses(65)}}),
-		"f: trusted_proxies: trusted_proxies has 257 values; at most 256":    {TrustedProxies: addresses(257)},
+		"f: allow.user: allow.user has no values":                                          {Allow: map[string][]string{"user": {}}},
+		`f: deny.user[0]: deny.user has "": a value of 1 to 1024 bytes`:                    {Deny: map[string][]string{"user": {""}}},
+		`f: server.trusted_proxies[0]: server.trusted_proxies has ""; allowed: an address`: {Server: rules.Server{TrustedProxies: []string{""}}},
+		"f: response.status: status is 42; allowed":                                        {Response: rules.Response{Status: 42}},
+		"f: response.body: body has 16385 bytes":                                           {Response: rules.Response{Body: strings.Repeat("x", bounds.Body+1)}},
+		"f: rules[0].cost: cost is a number, or says where":                                one(rules.Spec{Cost: rules.Cost{Units: 1, Settle: "bytes"}}),
+		"f: rules[0].cost.max: cost.max is -1":                                             one(rules.Spec{Cost: rules.Cost{From: "query.n", Max: -1}}),
+		"f: rules[0].cost.from: cost.max is missing":                                       one(rules.Spec{Cost: rules.Cost{From: "query.n"}}),
+		"f: rules[0].schedule[0]: schedule[0] has neither days nor hours":                  one(rules.Spec{Schedule: []rules.Window{{}}}),
+		`f: rules[0].schedule[0].days[0]: days has ""`:                                     one(rules.Spec{Schedule: []rules.Window{{Days: []string{""}}}}),
+		"f: rules[0].schedule: schedule has 17 values; at most 16":                         one(rules.Spec{Schedule: make([]rules.Window, 17)}),
+		"f: rules[0].overrides[0].limit: overrides[0].limit is missing":                    one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{"a"}}}}),
+		"f: rules[0].overrides[0].key: overrides[0].key is missing":                        one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Limit: []string{"1/1s"}}}}),
+		`f: rules[0].overrides[0].key[0]: overrides[0].key has "": a value`:                one(rules.Spec{Key: []string{"user"}, Overrides: []rules.Override{{Key: []string{""}, Limit: []string{"1/1s"}}}}),
+		"f: rules[0].match.client: match.client has 65 values; at most 64":                 one(rules.Spec{Match: rules.Match{Client: addresses(65)}}),
+		"f: server.trusted_proxies: server.trusted_proxies has 257 values; at most 256":    {Server: rules.Server{TrustedProxies: addresses(257)}},
 	} {
 		file.Name = "f"
 		if _, err := rules.Compile(&file); err == nil || !strings.Contains(err.Error(), want) {

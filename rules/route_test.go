@@ -9,7 +9,8 @@ import (
 )
 
 const routed = `
-path_form: ignore-case
+server:
+  path_form: ignore-case
 services:
   - {name: order, addresses: [http://10.0.0.1:8080 weight 3, http://10.0.0.2:8080]}
   - {name: web, max_body: 64KiB, addresses: https://web.internal, retries: 0, tls: {verify: none}}

@@ -26,22 +26,19 @@ var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+clust
 
 // server reads the fields about the server and its proxies.
 func (b *builder) server(file *File) {
-	b.set.store = b.store(at(-1, "store"), file.Store)
-	b.set.nodes = b.upTo("nodes", file.Nodes, bounds.Sharing, "how many processes share the store")
-	b.set.fallbackKeys = b.upTo("fallback_keys", file.FallbackKeys, bounds.FallbackKeys,
-		"how many keys of rules with on_store_error: local a process counts by itself")
-	b.set.header = word(b, at(-1, "client_header"), file.ClientHeader, clientHeaders)
-	b.set.form = b.pathForm(at(-1, "path_form"), file.FormOfPaths())
+	b.set.server = &file.Server
+	b.store(at(-1, "server.store"), file.Store)
+	b.set.form = b.pathForm(at(-1, "server.path_form"), file.FormOfPaths())
 	b.set.kind = word(b, at(-1, "service_kind"), file.ServiceKind, servicekind.Names())
-	p := at(-1, "trusted_proxies")
+	p := at(-1, proxiesField)
 	if !b.count(p, len(file.TrustedProxies), bounds.Proxies) {
 		return
 	}
 	b.set.proxies = b.prefixes(p, file.TrustedProxies)
-	for j, prefix := range b.set.proxies {
-		if prefix.IsValid() && prefix.Bits() == 0 {
-			b.add(place{p.rule, p.field, j}, "trusted_proxies has %v; allowed: the networks of your proxies: with "+
-				"all addresses trusted, each client can choose its own", prefix)
+	for j, text := range file.TrustedProxies {
+		if prefix, bad := parsePrefix(text); bad == "" && prefix.Bits() == 0 {
+			b.add(place{p.rule, p.field, j}, "%s has %v; allowed: the networks of your proxies: with all addresses "+
+				"trusted, each client can choose its own", p.field, prefix)
 		}
 	}
 }
@@ -67,24 +64,29 @@ func (b *builder) pathForm(p place, words []string) pathform.Form {
 	return form
 }
 
+// proxiesField may have the word unixPeers for peers on a Unix socket.
+const (
+	proxiesField = "server.trusted_proxies"
+	unixPeers    = "unix"
+)
+
 // store checks the URL without opening it. It may hold a password, so errors do not repeat it.
-func (b *builder) store(p place, text string) string {
+func (b *builder) store(p place, text string) {
 	if text == "" || text == memory {
-		return text
+		return
 	}
 	allowed := "memory, or a URL that begins with redis://, rediss:// (TLS), unix://, redis+cluster:// or " +
 		"redis+sentinel://"
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch {
 	case !ok:
-		b.add(p, "store is neither memory nor a URL; the URL of a host and a port begins with redis://; "+
+		b.add(p, "server.store is neither memory nor a URL; the URL of a host and a port begins with redis://; "+
 			"allowed: %s", allowed)
 	case !slices.Contains(schemes, scheme):
-		b.add(p, "store has an unknown scheme; allowed: %s", allowed)
+		b.add(p, "server.store has an unknown scheme; allowed: %s", allowed)
 	case rest == "":
-		b.add(p, "store names no server; such as redis://127.0.0.1:6379")
+		b.add(p, "server.store names no server; such as redis://127.0.0.1:6379")
 	}
-	return text
 }
 
 // secrets match text that may be a password in a line: everything before the last @ of a URL, parameters of
@@ -92,13 +94,14 @@ func (b *builder) store(p place, text string) string {
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`://(.*)@`),
 	regexp.MustCompile(`(?i)password["']?\s*[=:]\s*([^&\s"']+)`),
-	regexp.MustCompile(`^\s*["']?store["']?\s*:\s*(.*)$`),
-	regexp.MustCompile(`[{,]\s*["']?store["']?\s*:\s*([^,}]*)`),
+	regexp.MustCompile(`^\s*["']?(?:store|url)["']?\s*:\s*([^{\s].*)$`),
+	regexp.MustCompile(`[{,]\s*["']?(?:store|url)["']?\s*:\s*([^{,}\s][^,}]*)`),
 }
 
 // masked is a line without secrets. It keeps its length in characters, because carets point into it.
 func masked(line string) string {
 	if !strings.Contains(line, "://") && !strings.Contains(line, "store") &&
+		!strings.Contains(line, "url") &&
 		!strings.Contains(strings.ToLower(line), "password") {
 		return line
 	}

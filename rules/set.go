@@ -103,12 +103,10 @@ type Set struct {
 	claims   int              // upper bound for any request
 	work     int              // likewise of regular expressions, in steps times bytes
 
-	store, header string
-	kind          string
-	nodes         int
-	fallbackKeys  int
-	proxies       []netip.Prefix
-	form          pathform.Form
+	server  *Server
+	kind    string
+	proxies []netip.Prefix
+	form    pathform.Form
 
 	// A tree of hosts, paths and conditions. Hosts are exact names, or what follows "*.".
 	exact, below map[string]*paths
@@ -117,15 +115,11 @@ type Set struct {
 
 func newSet() *Set { return &Set{exact: make(map[string]*paths), below: make(map[string]*paths)} }
 
-// Store is "memory", or the URL of a Redis with its password; "" if the file does not state it.
-func (s *Set) Store() string { return s.store }
+// Server has the settings of the file. Do not change them.
+func (s *Set) Server() *Server { return s.server }
 
 // TrustedProxies are the networks of the file's trusted_proxies. Do not change the slice.
 func (s *Set) TrustedProxies() []netip.Prefix { return s.proxies }
-
-// ClientHeader is the header in which those proxies state client addresses, such as "X-Forwarded-For"; "" if
-// the file does not state it.
-func (s *Set) ClientHeader() string { return s.header }
 
 // ServiceKind is how the service reads requests, such as "php"; "" if the file does not state it.
 func (s *Set) ServiceKind() string { return s.kind }

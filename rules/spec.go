@@ -12,13 +12,8 @@ const (
 type File struct {
 	Name string // its name in errors
 
-	Store          string   // "memory", or the URL of a Redis; "": not stated
-	Nodes          int      // number of processes that share the store; 0: not stated
-	FallbackKeys   int      // keys that each process counts for on_store_error: local; 0: not stated
-	TrustedProxies []string // addresses and networks
-	ClientHeader   string   // such as "X-Forwarded-For"; "": not stated
-	ServiceKind    string   // how the service reads requests, such as "php"; "": not known
-	PathForm       []string // words of pathform.Parse: the form that paths have before they are matched; none: strict
+	Server             // the settings of weir serve
+	ServiceKind string // how the service reads requests, such as "php"; "": not known
 
 	Allow    map[string][]string // by component, such as "client.ip"; a named request meets no rule
 	Deny     map[string][]string // a named request is refused; it takes precedence over Allow

@@ -15,7 +15,7 @@ func TestCommonMistakesAreExplained(t *testing.T) {
 		"rules: [{name: a, algorithm: sliding_window_counter, limit: 1/1s}]": `did you mean "sliding_counter"?`,
 		"rules: [{name: a, on_store_error: open, limit: 1/1s}]":              `did you mean "allow"?`,
 		"rules: [{name: a, mode: dry-run, limit: 1/1s}]":                     `did you mean "shadow"?`,
-		"store: localhost:6379\nrules: []":                                   "the URL of a host and a port begins with redis://",
+		"server: {store: localhost:6379}\nrules: []":                         "the URL of a host and a port begins with redis://",
 		"- {name: a, limit: 1/1s}":                                           "begin it with the line rules:",
 		"rules: [{name: a, limit: 100/1M}]":                                  "m for a minute, and calendar COUNT/month for a month",
 		"rules: [{name: a, limit: 100/M}]":                                   "a capital M could be either",

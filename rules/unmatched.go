@@ -71,7 +71,7 @@ func (m *Match) spelled(form []string, r *Request) []string {
 // explaining.
 func (m *Match) Meets(form []string, r *Request) bool {
 	spec := Spec{Name: "rule", Match: *m, Limit: []string{"1/1s"}}
-	set, err := Compile(&File{PathForm: form, Rules: []Spec{spec}})
+	set, err := Compile(&File{Server: Server{PathForm: form}, Rules: []Spec{spec}})
 	return err == nil && len(set.Match(r, nil)) > 0
 }
 

@@ -68,7 +68,7 @@ func start(program, cell, dir string) (servers []*server, stop func(), err error
 		return nil, stop, err
 	}
 	shared, err := weir(ports[3], "--store", "redis://127.0.0.1:"+ports[2],
-		"--store-timeout", "2s") // a machine that stalls is no error of the row
+		"--set", "server.store.timeout=2s") // a machine that stalls is no error of the row
 	if err != nil {
 		return nil, stop, err
 	}

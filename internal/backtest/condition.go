@@ -45,7 +45,7 @@ func ParseCondition(name, text string, form pathform.Form) (*Condition, error) {
 	if len(c.status) == len(words) {
 		return c, nil
 	}
-	file := &rules.File{Name: name, PathForm: strings.Split(form.String(), ","),
+	file := &rules.File{Name: name, Server: rules.Server{PathForm: strings.Split(form.String(), ",")},
 		Rules: []rules.Spec{{Name: "condition", Match: m, Limit: []string{"1/1s"}}}}
 	if form == (pathform.Form{}) {
 		file.PathForm = nil

@@ -71,7 +71,7 @@ func (u *unmatched) observe(events []event) {
 func (u *unmatched) probe() {
 	old := u.parts
 	u.parts = nil
-	file := &rules.File{PathForm: u.config.File.PathForm}
+	file := &rules.File{Server: rules.Server{PathForm: u.config.File.PathForm}}
 	for _, i := range u.rules {
 		for _, c := range u.config.File.Rules[i].Match.Conditions() {
 			part := conditionCount{Condition: c, rule: i}

@@ -1,56 +1,36 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"slices"
-	"strings"
 
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/internal/telemetry/alert"
 )
 
-// Alerts says which alerts are raised, and where they go besides the log.
-type Alerts struct {
-	Settings string // of alert.Parse; "": off
-	Webhook  string // URL; "": none
-	Format   string // of alert.Formats; "": json
-	Language string // of alert.Languages; "": en
-	Secret   string // signs messages; "": they are not signed
-}
-
 // checkAlerts checks the settings of alerts.
-func (l *Setup) checkAlerts() (err error) {
-	a := &l.Alerts
-	a.Format, a.Language = cmp.Or(a.Format, alert.Formats[0]), cmp.Or(a.Language, alert.Languages[0])
-	if a.Settings == "" {
-		a.Settings = "off"
-	}
-	if l.alerting, err = alert.Parse(a.Settings); err != nil {
-		return wrong("%s: %v", l.field("Alerts"), err)
+func (e *Engine) checkAlerts() (err error) {
+	if e.alerting, err = alert.Parse(e.Alerts); err != nil {
+		return wrong("server.alerts: %v", err)
 	}
 	switch {
-	case !slices.Contains(alert.Formats, a.Format):
-		return wrong("%s is %.80q; allowed: %s", l.field("AlertFormat"), a.Format, strings.Join(alert.Formats, ", "))
-	case !slices.Contains(alert.Languages, a.Language):
-		return wrong("%s is %.80q; allowed: %s", l.field("AlertLanguage"), a.Language,
-			strings.Join(alert.Languages, ", "))
-	case a.Webhook == "":
+	case e.Webhook == "" && e.AlertSecret != "":
+		return wrong("there is a secret for alerts and no webhook; give server.alert.webhook_file")
+	case e.Webhook == "":
 		return nil
-	case a.Settings == "off":
-		return wrong("there is a webhook for alerts, but %s is off; leave one of them out", l.field("Alerts"))
+	case e.Alerts == "off":
+		return wrong("there is a webhook for alerts, but server.alerts is off; leave one of them out")
 	}
-	if err := alert.CheckURL(a.Webhook); err != nil {
-		return wrong("%s: %v", l.field("AlertWebhook"), err)
+	if err := alert.CheckURL(e.Webhook); err != nil {
+		return wrong("server.alert.webhook_file: %v", err)
 	}
 	return nil
 }
 
 // newAlerts makes what watches for alerts. Start begins when the history is there.
 func (e *Engine) newAlerts() {
-	if e.Alerts.Settings == "off" {
+	if e.Alerts == "off" {
 		return
 	}
 	c := alert.Config{Settings: e.alerting, Tell: e.tellAlert, Degraded: func() uint64 {
@@ -60,9 +40,9 @@ func (e *Engine) newAlerts() {
 	if e.watcher != nil {
 		c.Nodes = e.watcher
 	}
-	if a := &e.Alerts; a.Webhook != "" {
-		e.webhook = alert.NewWebhook(alert.WebhookConfig{URL: a.Webhook, Format: a.Format, Language: a.Language,
-			Secret: a.Secret, Node: e.NodeName(), Log: e.Log})
+	if e.Webhook != "" {
+		e.webhook = alert.NewWebhook(alert.WebhookConfig{URL: e.Webhook, Format: e.AlertFormat,
+			Language: e.AlertLanguage, Secret: e.AlertSecret, Node: e.Node(), Log: e.Log})
 		const name, help = "weir_alert_messages_total", "Messages to the webhook for alerts, by result."
 		e.Metrics.Count(name, help, func() int64 { sent, _ := e.webhook.Counts(); return sent }, "result", "sent")
 		e.Metrics.Count(name, help, func() int64 { _, failed := e.webhook.Counts(); return failed }, "result", "failed")

@@ -24,7 +24,7 @@ func TestCloseInAnOutage(t *testing.T) {
 	outage := fmt.Errorf("%w (%w): connection refused", weir.ErrUnavailable, weir.ErrNotExecuted)
 	for _, failure := range []error{nil, outage, errors.New("disk full")} {
 		var log strings.Builder
-		e := &Engine{Setup: new(Setup), Counts: failingClose{memstore.New(), failure}}
+		e := &Engine{Counts: failingClose{memstore.New(), failure}}
 		e.Log = slog.New(slog.NewTextHandler(&log, nil))
 		want := failure
 		if failure == outage {

@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
@@ -16,12 +18,38 @@ import (
 	"github.com/weirproject/weir/internal/telemetry/alert"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
 // An Engine decides requests by rules that it keeps up to date, until Close.
 type Engine struct {
-	*Setup
+	Config
+	File    *rules.File // of Rules, or made from Limits; nil once it is open
+	Set     *rules.Set  // of that file; likewise
+	Source  string      // name of the rule sources in messages; "" if there are none
+	Trusted []netip.Prefix
+	Clients *clientaddr.Extractor
+	Form    pathform.Form
+
+	// Prepare, if non-nil, is called with each rule set before it is put in force, and use after that. An error refuses
+	// the rule set. The calls are sequential.
+	Prepare func(*rules.Set) (use func(), err error)
+	// WithoutUsers says why no request has a user, so that rules of users in hashes are mistakes; "": some may have.
+	WithoutUsers string
+	// Settled, if non-nil, is called with a rule set that has been in force for a second, after it was checked for
+	// warnings.
+	Settled func(*rules.Set)
+	// Changed, if non-nil, is called with the settings of a changed file, of which some need no restart.
+	Changed func(*rules.Server)
+
+	alerting alert.Settings
+	primary  *primary
+	compiler *rules.Compiler // of each source, and of the merged file
+	serving  atomic.Bool
+	began    map[string][]string      // the settings of the start
+	pending  atomic.Pointer[[]string] // changed settings that need a restart
+
 	Gate    *gate.Gate
 	Counts  weir.Store // the store with its layers
 	Local   weir.Store // decides by itself while the store does not answer
@@ -46,11 +74,9 @@ type Engine struct {
 	ended    sync.WaitGroup
 
 	// Used by the manager's goroutine alone.
-	complete bool      // each source was in force once
-	began    bool      // some rules were
-	failing  bool      // some rules of a source were not in force at the last event
-	start    []setting // as the start read them
-	settings []setting // as seen last
+	complete bool // each source was in force once
+	loaded   bool // some rules were
+	failing  bool // some rules of a source were not in force at the last event
 
 	settler *time.Timer // nil: none is due
 	settled atomic.Pointer[rules.Set]
@@ -59,16 +85,15 @@ type Engine struct {
 }
 
 // Open connects to the store, and begins to watch the sources. Until Wait returns, rules may be missing.
-func (l *Setup) Open(ctx context.Context) (*Engine, error) {
-	e := &Engine{Setup: l}
-	if err := e.open(ctx); err != nil {
+func (e *Engine) Open(ctx context.Context) error {
+	err := e.start(ctx)
+	if err != nil {
 		e.Close()
-		return nil, err
 	}
-	return e, nil
+	return err
 }
 
-func (e *Engine) open(ctx context.Context) error {
+func (e *Engine) start(ctx context.Context) error {
 	layers, err := e.layers(ctx)
 	if err == nil {
 		e.opened, err = e.openLedger(ctx)
@@ -76,7 +101,7 @@ func (e *Engine) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if source, ok := e.Geo.(ruleset.Source); ok {
+	if source, ok := e.Located.(ruleset.Source); ok {
 		layers = append(layers, ruleset.Layer{Name: geoLayer, Source: source, AllowEmpty: true})
 	}
 	if e.opened != nil {
@@ -136,8 +161,8 @@ func (e *Engine) options(store weir.Store) []gate.Option {
 	}
 	opts := []gate.Option{gate.WithLocal(e.Local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
 		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
-	if e.Geo != nil {
-		opts = append(opts, gate.WithGeo(e.Geo))
+	if e.Located != nil {
+		opts = append(opts, gate.WithGeo(e.Located))
 	}
 	if e.audit != nil {
 		opts = append(opts, gate.WithObserver(e.audit.Verdict), gate.WithCountObserver(e.audit.Counting))
@@ -153,7 +178,7 @@ func (e *Engine) budget() time.Duration {
 	if e.Store == Memory {
 		return 0
 	}
-	return e.Timeout
+	return e.StoreTimeout
 }
 
 // openState restores the counts of the state file.
@@ -164,9 +189,9 @@ func (e *Engine) openState(store weir.Store) (err error) {
 	local, ok := store.(*memstore.Store)
 	if !ok {
 		return wrong("%s saves counts in memory, but %s is %s, which keeps its counts itself; leave %[1]s out",
-			e.field("State"), e.field("Store"), Masked(e.Store))
+			"server.state", "server.store", Masked(e.Store))
 	}
-	if e.state, err = openState(e.State, e.field("State"), local, e.Log); err == nil {
+	if e.state, err = openState(e.State, "server.state", local, e.Log); err == nil {
 		e.state.keep(e.Metrics)
 	}
 	return err
@@ -201,8 +226,6 @@ func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 		e.lint(p.name, p.text)
 		p.text = nil
 	}
-	e.start = settingsOf(e.File)
-	e.settings = e.start
 	e.Metrics.Incomplete(true)
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // TestEvictionPolicyThatIsSetLaterIsNoticed, and its end, each once.
 func TestEvictionPolicyThatIsSetLaterIsNoticed(t *testing.T) {
 	redis, log := redistest.Start(t), new(bytes.Buffer)
-	e := &Engine{Setup: &Setup{}}
+	e := new(Engine)
 	e.Store, e.Log = redis.URL(), slog.New(slog.NewTextHandler(log, nil))
 	conn, err := redisconn.Open(t.Context(), redis.URL(), redisconn.Config{Timeout: 5 * time.Second})
 	if err != nil {

@@ -21,32 +21,39 @@ type Geo interface {
 // geoLayer is the name of the layer of the files with countries and autonomous systems. It has no rules.
 const geoLayer = "geo"
 
-// settleGeo refuses a header that no proxy may set.
-func (l *Setup) settleGeo() error {
-	if l.CountryHeader != "" && len(l.Trusted) == 0 && !slices.Contains(l.TrustedProxies, "unix") {
+// settleGeo reads the files for the first time.
+func (e *Engine) settleGeo() error {
+	if e.CountryHeader != "" && len(e.Trusted) == 0 && !slices.Contains(e.TrustedProxies, "unix") {
 		return wrong("%s is %q, but no proxy is trusted, so that it would never be read: name the proxies that set it "+
-			"in %s", l.field("CountryHeader"), l.CountryHeader, l.field("TrustedProxies"))
+			"in %s", "server.country_header", e.CountryHeader, "server.trusted_proxies")
 	}
-	l.CountryHeader = http.CanonicalHeaderKey(l.CountryHeader)
+	e.CountryHeader = http.CanonicalHeaderKey(e.CountryHeader)
+	if len(e.Geo) == 0 || e.Locate == nil {
+		return nil
+	}
+	var err error
+	if e.Located, err = e.Locate(e.Geo, e.ConfigPoll); err != nil {
+		return fmt.Errorf("server.geo: %w", err)
+	}
 	return nil
 }
 
 // checkGeo refuses rules that would silently apply to nobody, or to everybody, because nothing knows the countries or
 // autonomous systems that they name.
-func (l *Setup) checkGeo(set *rules.Set) error {
+func (e *Engine) checkGeo(set *rules.Set) error {
 	needCountry, needASN := set.Located()
 	var country, asn bool
-	if l.Geo != nil {
-		country, asn = l.Geo.Has()
+	if e.Located != nil {
+		country, asn = e.Located.Has()
 	}
-	if needCountry && !country && l.CountryHeader == "" {
+	if needCountry && !country && e.CountryHeader == "" {
 		return wrong("rules need the client's country (%s), and nothing knows it: give a file with countries in %s, "+
-			"or the header of a trusted proxy in %s", located(set, geoCountry), l.field("Geo"),
-			l.field("CountryHeader"))
+			"or the header of a trusted proxy in %s", located(set, geoCountry), "server.geo",
+			"server.country_header")
 	}
 	if needASN && !asn {
 		return wrong("rules need the client's autonomous system (%s), and nothing knows it: give a file with "+
-			"autonomous systems in %s", located(set, geoASN), l.field("Geo"))
+			"autonomous systems in %s", located(set, geoASN), "server.geo")
 	}
 	return nil
 }
@@ -57,11 +64,11 @@ func GeoNote(set *rules.Set) string {
 	var texts []string
 	if country {
 		texts = append(texts, "rules need the client's country ("+located(set, geoCountry)+
-			"): weir serve starts only with --geo or --country-header")
+			"): weir serve starts only with server.geo or server.country_header")
 	}
 	if asn {
 		texts = append(texts, "rules need the client's autonomous system ("+located(set, geoASN)+
-			"): weir serve starts only with --geo")
+			"): weir serve starts only with server.geo")
 	}
 	return strings.Join(texts, "; ")
 }
@@ -88,9 +95,9 @@ func located(set *rules.Set, byCountry bool) string {
 
 // countryOf is the client's country according to a trusted proxy; "" if it says none. A second line may be the
 // client's.
-func (l *Setup) countryOf(r *http.Request) string {
-	lines := r.Header[l.CountryHeader]
-	if len(lines) != 1 || !l.Clients.TrustsPeer(r) || !rules.IsCountry(lines[0]) || lines[0] == unknownCountry {
+func (e *Engine) countryOf(r *http.Request) string {
+	lines := r.Header[e.CountryHeader]
+	if len(lines) != 1 || !e.Clients.TrustsPeer(r) || !rules.IsCountry(lines[0]) || lines[0] == unknownCountry {
 		return ""
 	}
 	return lines[0]

@@ -27,7 +27,7 @@ type stack struct {
 func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, error) {
 	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
-	updates, err := redisstore.NewUpdates(c.Store, redisstore.WithTimeout(c.Timeout))
+	updates, err := redisstore.NewUpdates(c.Store, redisstore.WithTimeout(c.StoreTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, er
 		Terms:          s.of,
 		Updates:        updates,
 		Without:        c.Without,
-		Timeout:        c.Timeout,
+		Timeout:        c.StoreTimeout,
 		Cluster:        c.cluster(),
 		BreakerChanged: s.changed,
 		Warn:           func(text string) { c.Log.Warn(text) },
@@ -170,11 +170,11 @@ func (s *stack) observe(without []string) {
 	}
 }
 
-func (l *Setup) checkWithout() error {
-	for _, word := range l.Without {
+func (e *Engine) checkWithout() error {
+	for _, word := range e.Without {
 		if !slices.Contains(layers.Names, word) {
 			return wrong("%s is %.80q; allowed, with commas: %s",
-				l.field("Without"), word, strings.Join(layers.Names, ", "))
+				"server.without", word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil

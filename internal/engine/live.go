@@ -42,6 +42,7 @@ func (e *Engine) degraded() (list []string) {
 	if why := e.pathsFull(); why != "" {
 		list = append(list, why)
 	}
+	list = append(list, e.Pending()...)
 	for _, y := range e.manager.Status().Layers {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {
@@ -79,7 +80,7 @@ func (e *Engine) swap(set *rules.Set) error {
 	return nil
 }
 
-// prepared is Setup.Prepare's result.
+// prepared is Engine.Prepare's result.
 func (e *Engine) prepared(set *rules.Set) (use func(), err error) {
 	if err := e.checkGeo(set); err != nil {
 		return nil, err
@@ -122,11 +123,11 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 	}
 	switch v.Kind {
 	case ruleset.InForce:
-		if e.began && len(v.Changes) > 0 { // at the start everything is a change
+		if e.loaded && len(v.Changes) > 0 { // at the start everything is a change
 			from = append(from, "changes", ruleset.Summary(v.Changes), "what", ruleset.Details(v.Changes))
 			e.markRules(v)
 		}
-		e.began = true
+		e.loaded = true
 		e.Log.Info("rules in force", from...)
 		if note := CountIfNote(e.Gate.Rules()); note != "" {
 			e.Log.Info("rules: " + note)
@@ -210,34 +211,37 @@ func (e *Engine) notInForce() error {
 	return asked.Err()
 }
 
-// noteSettings warns once of each change of a setting that only a start reads.
+// noteSettings warns once of each change of a setting that only a start reads, and remembers it for the status.
 func (e *Engine) noteSettings() {
-	began, now := e.start, settingsOf(e.manager.Status().RuleSet.File)
-	for i, s := range now {
-		if s != e.settings[i] && s != began[i] && !e.Given[s.field] {
-			e.Log.Warn(s.name+" changed: takes effect at the next start", "is", Masked(began[i].value), "will_be",
-				Masked(s.value))
+	now := e.over(e.manager.Status().RuleSet.File.Server)
+	if e.Changed != nil {
+		e.Changed(&now)
+	}
+	was, values, pending := e.Pending(), now.Values(), []string{}
+	for _, s := range rules.Settings() {
+		began, will := strings.Join(e.began[s.Path], ","), strings.Join(values[s.Path], ",")
+		if s.Live || began == will {
+			continue
+		}
+		line := fmt.Sprintf("server.%s changed to %s: takes effect at the next start", s.Path, Masked(will))
+		if pending = append(pending, line); !slices.Contains(was, line) {
+			e.Log.Warn("server."+s.Path+" changed: takes effect at the next start", "is", Masked(began), "will_be",
+				Masked(will))
 		}
 	}
-	e.settings = now
+	e.pending.Store(&pending)
 }
 
-// A setting of a rule file that only a start reads, and the field of Config that overrides it.
-type setting struct{ name, field, value string }
-
-func settingsOf(file *rules.File) []setting {
-	return []setting{
-		{"store", "Store", file.Store},
-		{"nodes", "Nodes", fmt.Sprint(file.Nodes)},
-		{"fallback_keys", "FallbackKeys", fmt.Sprint(file.FallbackKeys)},
-		{"trusted_proxies", "TrustedProxies", fmt.Sprint(file.TrustedProxies)},
-		{"client_header", "ClientHeader", file.ClientHeader},
-		{"path_form", "PathForm", strings.Join(file.FormOfPaths(), ", ")},
+// Pending are the changed settings that take effect at the next start.
+func (e *Engine) Pending() []string {
+	if list := e.pending.Load(); list != nil {
+		return *list
 	}
+	return nil
 }
 
 // settleSoon completes a change of the rules after settleAfter: it checks a changed file for warnings, and calls
-// Setup.Settled.
+// Engine.Settled.
 func (e *Engine) settleSoon() {
 	if e.settler != nil {
 		e.settler.Stop()

@@ -23,9 +23,9 @@ func TestMemoryOfRules(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&b, "- {name: r%d, match: {path: /svc%[1]d/items/**}, key: [client.ip], limit: 100/1s}\n", i)
 	}
-	config := Defaults()
+	config := Config{}
 	config.Rules, config.Log = filepath.Join(t.TempDir(), "rules.yaml"), slog.New(slog.DiscardHandler)
-	config.Telemetry, config.Alerts.Settings = "off", "off"
+	config.Given = func(s *rules.Server) { s.Telemetry, s.Alerts = "off", "off" }
 	write := func(text string) {
 		if err := os.WriteFile(config.Rules, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -64,15 +64,15 @@ func TestMemoryOfRules(t *testing.T) {
 }
 
 // settling opens an engine that sends the number of its rules whenever they have settled.
-func settling(t *testing.T, config Config) (e *Engine, settled chan int) {
+func settling(t *testing.T, config Config) (*Engine, chan int) {
 	t.Helper()
-	setup, err := Read(t.Context(), config)
+	e, err := Read(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settled = make(chan int, 9)
-	setup.Settled = func(set *rules.Set) { settled <- len(set.Rules()) }
-	if e, err = setup.Open(t.Context()); err != nil {
+	settled := make(chan int, 9)
+	e.Settled = func(set *rules.Set) { settled <- len(set.Rules()) }
+	if err = e.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })

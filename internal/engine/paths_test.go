@@ -25,7 +25,7 @@ func TestFullPathsAreSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	e := &Engine{Setup: &Setup{Config: Config{Log: slog.New(slog.NewTextHandler(&text, nil))}}}
+	e := &Engine{Config: Config{Log: slog.New(slog.NewTextHandler(&text, nil))}}
 	if e.Gate, err = gate.New(memstore.New(), set, gate.WithLocal(memstore.New())); err != nil {
 		t.Fatal(err)
 	}

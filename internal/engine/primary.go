@@ -28,37 +28,37 @@ type primary struct {
 }
 
 // open makes the primary source and reads it.
-func (l *Setup) open(ctx context.Context) (*primary, error) {
-	p := &primary{name: l.Rules, Layer: ruleset.Layer{Name: "config", AllowEmpty: l.AllowEmpty}}
+func (e *Engine) open(ctx context.Context) (*primary, error) {
+	p := &primary{name: e.Rules, Layer: ruleset.Layer{Name: "config", AllowEmpty: e.AllowEmpty}}
 	var err error
 	switch {
-	case len(l.Limits) > 0:
-		p.Name, p.name = "limit", l.field("Limits")
-		p.file = limitRules(l.Limits, p.name)
+	case len(e.Limits) > 0:
+		p.Name, p.name = "limit", "--limit"
+		p.file = limitRules(e.Limits, p.name)
 		return p.fixed(), nil
-	case l.Rules == "":
+	case e.Rules == "":
 		p.Name, p.name, p.file = "none", "", &rules.File{}
 		return p.fixed(), nil
-	case IsURL(l.Rules):
-		p.Source, err = urlsource.New(l.Rules, l.urlOptions()...)
-	case l.Rules == "-" || IsPipe(l.Rules):
-		p.name, p.text, err = ReadFile(l.Stdin, l.Rules)
+	case IsURL(e.Rules):
+		p.Source, err = urlsource.New(e.Rules, e.urlOptions()...)
+	case e.Rules == "-" || IsPipe(e.Rules):
+		p.name, p.text, err = ReadFile(e.Stdin, e.Rules)
 		if err == nil {
 			p.file, err = rules.Parse(p.name, p.text)
 		}
 		return p.fixed(), err
 	default:
-		p.Source, err = filesource.New(l.Rules, filesource.WithPoll(l.Poll), filesource.WithCompiler(l.compiler))
+		p.Source, err = filesource.New(e.Rules, filesource.WithPoll(e.ConfigPoll), filesource.WithCompiler(e.compiler))
 	}
 	if err != nil {
 		return nil, err
 	}
 	var revision string
-	if p.file, revision, err = l.first(ctx, p.Source); err != nil {
+	if p.file, revision, err = e.first(ctx, p.Source); err != nil {
 		return nil, err
 	}
-	if !IsURL(l.Rules) && !IsDir(l.Rules) { // for the warnings of weir check
-		_, p.text, _ = ReadFile(l.Stdin, l.Rules)
+	if !IsURL(e.Rules) && !IsDir(e.Rules) { // for the warnings of weir check
+		_, p.text, _ = ReadFile(e.Stdin, e.Rules)
 		p.linted = revision
 	}
 	return p, nil
@@ -66,19 +66,20 @@ func (l *Setup) open(ctx context.Context) (*primary, error) {
 
 // ReadOnce reads a directory, or a URL without waiting for it.
 func ReadOnce(ctx context.Context, name string) (*rules.File, error) {
-	l := &Setup{Config: Defaults()}
-	l.Rules, l.StartWithin = name, 0
-	p, err := l.open(ctx)
+	e := &Engine{Config: Config{Rules: name}}
+	e.Complete()
+	e.StartWithin = 0
+	p, err := e.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return p.file, nil
 }
 
-func (l *Setup) urlOptions() []urlsource.Option {
-	opts := []urlsource.Option{urlsource.WithInterval(l.Poll)}
-	if l.RulesToken != "" {
-		opts = append(opts, urlsource.WithTokenFile(l.RulesToken))
+func (e *Engine) urlOptions() []urlsource.Option {
+	opts := []urlsource.Option{urlsource.WithInterval(e.ConfigPoll)}
+	if e.ConfigToken != "" {
+		opts = append(opts, urlsource.WithTokenFile(e.ConfigToken))
 	}
 	return opts
 }
@@ -90,11 +91,11 @@ func (p *primary) fixed() *primary {
 
 // first reads a source for the first time. It waits for a URL that is down; a mistake in the rules
 // and a missing file are returned at once.
-func (l *Setup) first(ctx context.Context, from ruleset.Source) (file *rules.File, revision string, err error) {
-	patient := IsURL(l.Rules) && l.StartWithin > 0
+func (e *Engine) first(ctx context.Context, from ruleset.Source) (file *rules.File, revision string, err error) {
+	patient := IsURL(e.Rules) && e.StartWithin > 0
 	if patient {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, l.StartWithin)
+		ctx, cancel = context.WithTimeout(ctx, e.StartWithin)
 		defer cancel()
 	}
 	defer from.Close()
@@ -104,18 +105,18 @@ func (l *Setup) first(ctx context.Context, from ruleset.Source) (file *rules.Fil
 		switch {
 		case ctx.Err() != nil:
 			last = cmp.Or(last, n.Err, ctx.Err())
-			return nil, "", fmt.Errorf("%s could not be read within %v: %w", l.Rules, l.StartWithin, last)
+			return nil, "", fmt.Errorf("%s could not be read within %v: %w", e.Rules, e.StartWithin, last)
 		case n.Err == nil || n.Revision != "" || !patient:
-			return n.File, n.Revision, l.missing(n.Err)
+			return n.File, n.Revision, e.missing(n.Err)
 		}
 		last = n.Err
 		from.Wait(ctx)
 	}
 }
 
-func (l *Setup) missing(err error) error {
+func (e *Engine) missing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("no such file: %s", l.Rules)
+		return fmt.Errorf("no such file: %s", e.Rules)
 	}
 	return err
 }

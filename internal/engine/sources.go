@@ -16,14 +16,14 @@ import (
 // layers are the sources in ascending precedence. Hashes in Redis, which operators change during
 // an attack, override the file; the ledger, which records authors and can be rolled back,
 // overrides hashes, which any program may have written.
-func (l *Setup) layers(ctx context.Context) ([]ruleset.Layer, error) {
-	layers := []ruleset.Layer{l.primary.Layer}
-	for i, at := range l.Hashes {
+func (e *Engine) layers(ctx context.Context) ([]ruleset.Layer, error) {
+	layers := []ruleset.Layer{e.primary.Layer}
+	for i, at := range e.Hashes {
 		name := "redis"
 		if i > 0 {
 			name = fmt.Sprint("redis-", i+1)
 		}
-		layer, err := l.redis(ctx, name, at)
+		layer, err := e.redis(ctx, name, at)
 		if err != nil {
 			return nil, err
 		}
@@ -50,35 +50,35 @@ func newLedger(l *ledger.Ledger, from ruleset.Source, shut func()) *openedLedger
 // one node alone would not stop an attack on the others. Without Config.Ledger only a ledger made by such engines is
 // used, since a foreign one would change the rules here; and an engine is ready without it, even if Redis is down or
 // denies access to it.
-func (l *Setup) openLedger(ctx context.Context) (*openedLedger, error) {
-	at, claim := l.Ledger, redissource.Anyones
+func (e *Engine) openLedger(ctx context.Context) (*openedLedger, error) {
+	at, claim := e.Ledger, redissource.Anyones
 	switch {
-	case at == NoLedger, l.ReadLedger && (at == Memory || at == "" && l.Store == Memory):
+	case at == NoLedger, e.ReadLedger && (at == Memory || at == "" && e.Store == Memory):
 		return nil, nil
-	case at == Memory, at == "" && l.Store == Memory:
+	case at == Memory, at == "" && e.Store == Memory:
 		return openMemory(ledger.NewMemory(""))
-	case inProcess(at) && l.ReadLedger:
+	case inProcess(at) && e.ReadLedger:
 		return openMemory(ledger.ReadMemory(at))
 	case inProcess(at):
 		return openMemory(ledger.NewMemory(at))
-	case at == "" && l.ReadLedger:
-		at, claim = l.Store, redissource.Look
+	case at == "" && e.ReadLedger:
+		at, claim = e.Store, redissource.Look
 	case at == "":
-		at, claim = l.Store, redissource.Own
-	case at == InStore && l.Store == Memory:
-		return nil, l.noStore("Ledger")
-	case at == InStore && l.ReadLedger:
-		at = l.Store
+		at, claim = e.Store, redissource.Own
+	case at == InStore && e.Store == Memory:
+		return nil, e.noStore("server.ledger")
+	case at == InStore && e.ReadLedger:
+		at = e.Store
 	case at == InStore:
-		at, claim = l.Store, redissource.Take
+		at, claim = e.Store, redissource.Take
 	}
-	opts := append(l.redisOptions(l.LedgerName, l.LedgerName), redissource.WithClaim(claim))
+	opts := append(e.redisOptions(e.LedgerName, e.LedgerName), redissource.WithClaim(claim))
 	opened, err := redissource.OpenLedger(at, opts...) // it connects on first use
-	if err == nil && l.Ledger != "" {
+	if err == nil && e.Ledger != "" {
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", l.field("Ledger"), Masked(at), err)
+		return nil, fmt.Errorf("%s: %s: %w", "server.ledger", Masked(at), err)
 	}
 	return newLedger(opened.Ledger, opened.Source(), opened.Close), nil
 }
@@ -90,15 +90,15 @@ func openMemory(m *ledger.Memory, err error) (*openedLedger, error) {
 	return newLedger(ledger.New(m), m.Source(), func() { m.Close() }), nil
 }
 
-func (l *Setup) redisOptions(prefix, channel string) []redissource.Option {
+func (e *Engine) redisOptions(prefix, channel string) []redissource.Option {
 	opts := []redissource.Option{
 		redissource.WithPrefix(prefix),
 		redissource.WithChannel(channel),
-		redissource.WithRefresh(l.Refresh),
-		redissource.WithCompiler(l.compiler),
-		redissource.WithoutUsers(l.WithoutUsers),
+		redissource.WithRefresh(e.Refresh),
+		redissource.WithCompiler(e.compiler),
+		redissource.WithoutUsers(e.WithoutUsers),
 	}
-	if l.AllowEmpty {
+	if e.AllowEmpty {
 		opts = append(opts, redissource.WithAllowEmpty())
 	}
 	return opts
@@ -106,33 +106,32 @@ func (l *Setup) redisOptions(prefix, channel string) []redissource.Option {
 
 // redis is a layer of rules in Redis. AllowEmpty leaves the check for an empty rule set to the
 // source, which can tell a disabled rule from a Redis that lost its data.
-func (l *Setup) redis(ctx context.Context, name, at string) (ruleset.Layer, error) {
+func (e *Engine) redis(ctx context.Context, name, at string) (ruleset.Layer, error) {
 	layer := ruleset.Layer{Name: name, AllowEmpty: true}
-	if at == InStore && l.Store == Memory {
-		return layer, l.noStore("Hashes")
+	if at == InStore && e.Store == Memory {
+		return layer, e.noStore("server.rules")
 	}
 	if at == InStore {
-		at = l.Store
+		at = e.Store
 	}
 	if !strings.Contains(at, "://") {
 		return layer, wrong("%s is %q; allowed: the URL of a Redis that has rules in hashes; a rule file is given "+
-			"with %s", l.field("Hashes"), at, l.field("Rules"))
+			"with %s", "server.rules", at, "--config")
 	}
-	from, err := redissource.New(at, l.redisOptions(l.Prefix, l.Channel)...)
+	from, err := redissource.New(at, e.redisOptions(e.HashPrefix, e.HashChannel)...)
 	if err == nil {
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return layer, fmt.Errorf("%s: %s: %w", l.field("Hashes"), Masked(at), err)
+		return layer, fmt.Errorf("%s: %s: %w", "server.rules", Masked(at), err)
 	}
 	layer.Source = from
 	return layer, nil
 }
 
 // noStore is the error of a field that stands for the Redis of Store, if that is none.
-func (l *Setup) noStore(field string) error {
-	return wrong("%[1]s redis stands for the Redis of %[2]s, but %[2]s is %[3]s; give the URL of a Redis",
-		l.field(field), l.field("Store"), Memory)
+func (e *Engine) noStore(field string) error {
+	return wrong("%s redis stands for the Redis of server.store, which is %s; give the URL of a Redis", field, Memory)
 }
 
 // probe returns the permanent errors of a Redis, such as a wrong password.
@@ -151,13 +150,13 @@ func probe(ctx context.Context, url string) error {
 
 // Gather reads all sources once, and sets the merged rules. The own ledger of a given Store is read as an engine
 // reads it, and nothing is written there.
-func (l *Setup) Gather(ctx context.Context) error {
-	l.ReadLedger = true
-	layers, err := l.layers(ctx)
-	own := l.Ledger == "" && l.Given["Store"] && l.Store != Memory
-	if err == nil && (own || l.Ledger != "") {
+func (e *Engine) Gather(ctx context.Context) error {
+	e.ReadLedger = true
+	layers, err := e.layers(ctx)
+	own := e.Ledger == "" && e.StoreGiven && e.Store != Memory
+	if err == nil && (own || e.Ledger != "") {
 		var opened *openedLedger
-		if opened, err = l.openLedger(ctx); opened != nil {
+		if opened, err = e.openLedger(ctx); opened != nil {
 			defer opened.close()
 			layers = append(layers, opened.layer)
 		}
@@ -166,7 +165,7 @@ func (l *Setup) Gather(ctx context.Context) error {
 		return err
 	}
 	manager, err := ruleset.NewManager(layers, func(*rules.Set) error { return nil },
-		ruleset.WithCompile(l.Compile), ruleset.WithStartWithin(l.StartWithin))
+		ruleset.WithCompile(e.Compile), ruleset.WithStartWithin(e.StartWithin))
 	if err != nil {
 		return err
 	}
@@ -177,23 +176,23 @@ func (l *Setup) Gather(ctx context.Context) error {
 	cancel()
 	<-ended
 	if inForce := manager.Status().RuleSet; err == nil {
-		l.File, l.Set = inForce.File, inForce.Set
+		e.File, e.Set = inForce.File, inForce.Set
 		if own && slices.Contains(inForce.From, LedgerLayer) {
-			l.Source = strings.TrimPrefix(l.Source+" + "+Masked(l.Store), " + ")
+			e.Source = strings.TrimPrefix(e.Source+" + "+Masked(e.Store), " + ")
 		}
 	}
 	return err
 }
 
 // shown is the name of the rule sources in messages; "" if there are none.
-func (l *Setup) shown() string {
+func (e *Engine) shown() string {
 	var names []string
-	if l.primary.name != "" {
-		names = append(names, l.primary.name)
+	if e.primary.name != "" {
+		names = append(names, e.primary.name)
 	}
-	for _, one := range append(l.Hashes[:len(l.Hashes):len(l.Hashes)], l.Ledger) {
+	for _, one := range append(e.Hashes[:len(e.Hashes):len(e.Hashes)], e.Ledger) {
 		if one == InStore {
-			one = l.Store
+			one = e.Store
 		}
 		if one != "" {
 			names = append(names, Masked(one))

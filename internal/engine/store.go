@@ -43,7 +43,7 @@ func openStore(ctx context.Context, c *Config) (weir.Store, redisconn.Conn, erro
 			"error", err)
 		conn = connectLater(ctx, c, err)
 	}
-	store, err := redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
+	store, err := redisstore.New(conn, redisstore.WithTimeout(c.StoreTimeout), redisstore.WithWarn(c.warn))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,13 +56,13 @@ func OpenRedis(ctx context.Context, c *Config) (weir.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redisstore.New(conn, redisstore.WithTimeout(c.Timeout), redisstore.WithWarn(c.warn))
+	return redisstore.New(conn, redisstore.WithTimeout(c.StoreTimeout), redisstore.WithWarn(c.warn))
 }
 
 func connect(ctx context.Context, c *Config) (redisconn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()
-	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.Timeout, Warn: c.warn})
+	return redisconn.Open(ctx, c.Store, redisconn.Config{Timeout: c.StoreTimeout, Warn: c.warn})
 }
 
 func (c *Config) warn(text string) {

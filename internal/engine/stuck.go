@@ -19,7 +19,7 @@ func (e *Engine) probe(ctx context.Context) func() error {
 	return func() error {
 		bounded, cancel := ctx, context.CancelFunc(func() {})
 		if e.Store != Memory {
-			bounded, cancel = context.WithTimeout(ctx, e.Timeout)
+			bounded, cancel = context.WithTimeout(ctx, e.StoreTimeout)
 		}
 		defer cancel()
 		claim := weir.Claim{Key: strconv.FormatUint(n.Add(1), 10), Limit: probeLimit, Cost: 1}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 )
 
 // TestProbeChargesNothing: the decision of a health check leaves no state, whatever it is asked beside.
 func TestProbeChargesNothing(t *testing.T) {
 	store := memstore.New()
-	e := &Engine{Setup: &Setup{Config: Config{Store: Memory}}, Counts: store}
+	e := &Engine{Config: Config{Server: rules.Server{Store: Memory}}, Counts: store}
 	probe := e.probe(t.Context())
 	for range 100 {
 		if err := probe(); err != nil {

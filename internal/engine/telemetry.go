@@ -25,7 +25,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// The values of Config.Telemetry.
+// The values of server.telemetry.
 const (
 	TelemetryOn     = "on"
 	TelemetryHidden = "hidden" // keys are shown as digests
@@ -33,18 +33,16 @@ const (
 )
 
 // checkTelemetry checks the settings of telemetry.
-func (l *Setup) checkTelemetry() error {
-	switch words := []string{TelemetryOn, TelemetryHidden, TelemetryOff}; {
-	case !slices.Contains(words, l.Telemetry):
-		return wrong("%s is %.80q; allowed: %s", l.field("Telemetry"), l.Telemetry, strings.Join(words, ", "))
-	case l.StateDir == "":
+func (e *Engine) checkTelemetry() error {
+	switch {
+	case e.StateDir == "":
 		return nil
-	case l.Telemetry == TelemetryOff:
-		return wrong("%s keeps the history of telemetry, but %s is off; leave one of them out", l.field("StateDir"),
-			l.field("Telemetry"))
-	case l.Store != Memory:
+	case e.Server.Telemetry == TelemetryOff:
+		return wrong("%s keeps the history of telemetry, but %s is off; leave one of them out", "server.state_dir",
+			"server.telemetry")
+	case e.Store != Memory:
 		return wrong("%s keeps the history of counts in memory, but %s is %s, which keeps the history itself; leave "+
-			"%[1]s out", l.field("StateDir"), l.field("Store"), Masked(l.Store))
+			"%[1]s out", "server.state_dir", "server.store", Masked(e.Store))
 	}
 	return nil
 }
@@ -53,7 +51,7 @@ func (l *Setup) checkTelemetry() error {
 type watcher struct {
 	*telemetry.Recorder
 	history *history.History
-	lock    *os.File // of Config.StateDir; nil: none
+	lock    *os.File // of server.state_dir; nil: none
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
 
@@ -73,11 +71,11 @@ type reading struct {
 
 // openRecorder makes the recorder, if there is telemetry.
 func (e *Engine) openRecorder(ctx context.Context) {
-	if e.Config.Telemetry == TelemetryOff {
+	if e.Server.Telemetry == TelemetryOff {
 		return
 	}
-	o := telemetry.Options{Node: e.NodeName(), Metrics: e.Metrics.Metrics}
-	if e.Config.Telemetry == TelemetryHidden {
+	o := telemetry.Options{Node: e.Node(), Metrics: e.Metrics.Metrics}
+	if e.Server.Telemetry == TelemetryHidden {
 		o.Hide = digester(e.digestSeed(ctx), e.HashKey)
 	}
 	e.watcher = &watcher{Recorder: telemetry.New(o)}
@@ -114,22 +112,22 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 	if w == nil {
 		return nil
 	}
-	c := history.Config{Name: e.NodeName(), Version: e.Version, Recorder: w.Recorder, Rules: e.Gate.Rules,
+	c := history.Config{Name: e.Node(), Version: e.Version, Recorder: w.Recorder, Rules: e.Gate.Rules,
 		Describe: e.describe, Alerts: e.FiringAlerts, Ledger: e.Book, Dir: e.StateDir, Log: e.Log}
 	if register, ok := store.(gate.Register); ok && e.Store != Memory {
 		c.Redis, c.Register = e.Store, register
 	}
 	if c.Dir != "" {
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-			return fmt.Errorf("%s: %w", e.field("StateDir"), err)
+			return fmt.Errorf("%s: %w", "server.state_dir", err)
 		}
 		if w.lock, err = lockFile(filepath.Join(c.Dir, "lock")); err != nil {
-			return fmt.Errorf("%s: %w", e.field("StateDir"), err)
+			return fmt.Errorf("%s: %w", "server.state_dir", err)
 		}
 	}
 	w.Rules(e.Gate.Rules())
 	if w.history, err = history.Open(c); err != nil {
-		return fmt.Errorf("%s: %w", e.field("StateDir"), err)
+		return fmt.Errorf("%s: %w", "server.state_dir", err)
 	}
 	e.markers = append(e.markers, w.mark)
 	h := w.history

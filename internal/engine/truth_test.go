@@ -43,18 +43,20 @@ func openClient(t *testing.T, redis *redistest.Server, name string) *client {
 	t.Helper()
 	dir := t.TempDir()
 	c := &client{file: filepath.Join(dir, "audit")}
-	config := Defaults()
+	var config Config
 	config.Rules = filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(config.Rules, []byte(truthRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config.Store, config.Timeout = redis.URL(), time.Minute // on a busy machine Redis may take long
-	config.Node, config.Nodes, config.Telemetry, config.Alerts.Settings = name, 3, TelemetryOn, "off"
-	config.Audit.To, config.Audit.Size = []string{InStore, c.file}, 1000
+	config.Given = func(s *rules.Server) {
+		s.Store, s.StoreTimeout = redis.URL(), time.Minute // on a busy machine Redis may take long
+		s.NodeName, s.Nodes, s.Telemetry, s.Alerts = name, 3, TelemetryOn, "off"
+		s.Audit, s.AuditSize = []string{InStore, c.file}, 1000
+	}
 	config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	setup, err := Read(t.Context(), config)
-	if err == nil {
-		c.Engine, err = setup.Open(t.Context())
+	var err error
+	if c.Engine, err = Read(t.Context(), config); err == nil {
+		err = c.Open(t.Context())
 	}
 	if err == nil {
 		err = c.Wait(t.Context())
@@ -71,7 +73,7 @@ func (c *client) ask(t *testing.T, requests, users int) {
 	var all sync.WaitGroup
 	for g := range uint64(goroutines) {
 		all.Go(func() {
-			random := rand.New(rand.NewPCG(g, uint64(len(c.Node))))
+			random := rand.New(rand.NewPCG(g, uint64(len(c.NodeName))))
 			questions := make([]gate.Question, batch)
 			for i := range questions {
 				questions[i] = gate.Question{Ask: gate.Once, Request: new(rules.Request), Verdict: new(gate.Verdict)}
@@ -148,7 +150,7 @@ func (c *client) checkMetrics(t *testing.T) {
 	if total[tally.Passed] != c.passed || total[tally.Refused] != c.refused || took.Total() != c.passed+c.refused ||
 		user[tally.Passed] != c.passed || user[tally.Refused] != c.refused || every[tally.Passed] != c.passed ||
 		every[tally.Refused] != 0 {
-		t.Errorf("%s counted %v, by rule %v; the client %d passed, %d refused", c.Node, total, byRule, c.passed, c.refused)
+		t.Errorf("%s counted %v, by rule %v; the client %d passed, %d refused", c.NodeName, total, byRule, c.passed, c.refused)
 	}
 }
 
@@ -169,10 +171,10 @@ func (c *client) checkAudit(t *testing.T) {
 	counts := c.audit.Counts()
 	stream, file := counts[0], counts[1]
 	if lines != file.Written || uint64(refused+file.Lost) != c.refused || refused == 0 {
-		t.Errorf("%s: %d lines with %d refusals of %d, %+v", c.Node, lines, refused, c.refused, file)
+		t.Errorf("%s: %d lines with %d refusals of %d, %+v", c.NodeName, lines, refused, c.refused, file)
 	}
 	if due := file.Written + file.Lost; stream.Written+stream.Lost != due {
-		t.Errorf("%s: %+v, %d were due", c.Node, stream, due)
+		t.Errorf("%s: %+v, %d were due", c.NodeName, stream, due)
 	}
 }
 

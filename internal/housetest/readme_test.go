@@ -284,7 +284,7 @@ func TestTheReadmesServerLimits(t *testing.T) {
 		t.Run(strings.SplitN(store, ":", 2)[0], func(t *testing.T) {
 			var got string
 			for range 5 { // on a machine that stands still for a second, other seconds are shown
-				url := startServer(t, program, slices.Concat(args, []string{"--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--store", store, "--store-timeout", "10s"})...)
+				url := startServer(t, program, slices.Concat(args, []string{"--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--store", store, "--set", "server.store.timeout=10s"})...)
 				if got = sixth(t, url); got == all[i+1].text {
 					return
 				}

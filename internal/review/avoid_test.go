@@ -137,7 +137,7 @@ func TestAvoidableRules(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file, set := compiled(t, "path_form: strict\nrules: ["+test.rules+"]")
+			file, set := compiled(t, "server: {path_form: strict}\nrules: ["+test.rules+"]")
 			if got := notes(review.Of(file, set)); !strings.Contains(got, test.note) {
 				t.Errorf("the notes are %q, not %q", got, test.note)
 			}
@@ -148,7 +148,7 @@ func TestAvoidableRules(t *testing.T) {
 			if passed := requests(t, set, test.avoiding); passed != 10 {
 				t.Errorf("%d requests that avoid the rule pass", passed)
 			}
-			file, set = compiled(t, "path_form: strict\nrules: ["+test.mended+"]")
+			file, set = compiled(t, "server: {path_form: strict}\nrules: ["+test.mended+"]")
 			if got := notes(review.Of(file, set)); got != "" {
 				t.Errorf("the mended rules have notes: %s", got)
 			}
@@ -163,8 +163,8 @@ func TestAvoidableRules(t *testing.T) {
 func TestMistakesThatHurtMost(t *testing.T) {
 	const ip = "\nrules: [{name: ip, key: client.ip, limit: 3/1h}"
 	for note, files := range map[string][2]string{
-		"rule : client_header is X-Real-IP, and trusted_proxies is empty": {"client_header: X-Real-IP" + ip + "]",
-			"client_header: X-Real-IP\ntrusted_proxies: [10.0.0.0/8]" + ip + "]"},
+		"rule : client_header is X-Real-IP, and trusted_proxies is empty": {"server: {path_form: strict, client_header: X-Real-IP}" + ip + "]",
+			"server: {path_form: strict, client_header: X-Real-IP, trusted_proxies: [10.0.0.0/8]}" + ip + "]"},
 		"rule : deny has client.ip: 0.0.0.0/0": {"deny: {client.ip: [0.0.0.0/0]}" + ip + "]",
 			"deny: {client.ip: [192.0.2.0/24]}" + ip + "]"},
 		"rule : allow has user: *": {"allow: {user: ['*']}" + ip + "]", "allow: {user: [ann]}" + ip + "]"},
@@ -180,11 +180,11 @@ func TestMistakesThatHurtMost(t *testing.T) {
 			"rules: [{name: a, key: header.X-Key, limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]",
 			"rules: [{name: a, key: [client.ip, header.X-Key], limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]"},
 	} {
-		file, set := compiled(t, "path_form: strict\n"+files[0])
+		file, set := compiled(t, strictly(files[0]))
 		if got := notes(review.Of(file, set)); !strings.Contains(got, note) {
 			t.Errorf("the notes are %q, not %q", got, note)
 		}
-		if file, set = compiled(t, "path_form: strict\n"+files[1]); notes(review.Of(file, set)) != "" {
+		if file, set = compiled(t, strictly(files[1])); notes(review.Of(file, set)) != "" {
 			t.Errorf("without the mistake the notes are %q", notes(review.Of(file, set)))
 		}
 	}
@@ -214,7 +214,7 @@ func TestNotesAreTrue(t *testing.T) {
 	for seed := range uint64(1500) {
 		random := rand.New(rand.NewPCG(seed, 13))
 		pick := func(values ...string) string { return values[random.IntN(len(values))] }
-		text := "path_form: " + pick("strict", "strict", "ignore-case", "drop-trailing-slash") + "\nrules:\n"
+		text := "server: {path_form: " + pick("strict", "strict", "ignore-case", "drop-trailing-slash") + "}\nrules:\n"
 		for i := range 3 {
 			text += fmt.Sprintf("- {name: r%d, limit: 1/1s, key: [%s], match: {path: %s, method: [%s], %s}}\n", i,
 				pick("header.X-Key", "header.X-Key", "client.ip"), pick("/**", "/a", "/a/**", "/a/*", "/A/x", "/a/"),
@@ -263,7 +263,7 @@ func TestSpellingsOfAPath(t *testing.T) {
 		if form == "" {
 			continue
 		}
-		file, set := compiled(t, "path_form: "+form+"\nrules: ["+rule+"]")
+		file, set := compiled(t, "server: {path_form: "+form+"}\nrules: ["+rule+"]")
 		if passed := requests(t, set, func(int) sent { return sent{path: spelling} }); passed != 3 {
 			t.Errorf("%s, with %s: %d pass", spelling, form, passed)
 		}
@@ -275,8 +275,8 @@ func TestSpellingsOfAPath(t *testing.T) {
 
 func TestOtherNotes(t *testing.T) {
 	for text, want := range map[string]string{
-		"trusted_proxies: [10.0.0.0/8, 128.0.0.0/1]\nrules: []":                                                                             "trusted_proxies has 128.0.0.0/1",
-		"trusted_proxies: [10.0.0.0/8, 'fc00::/7', 203.0.113.0/24]\nrules: []":                                                              "",
+		"server: {trusted_proxies: [10.0.0.0/8, 128.0.0.0/1]}\nrules: []":                                                                   "trusted_proxies has 128.0.0.0/1",
+		"server: {trusted_proxies: [10.0.0.0/8, 'fc00::/7', 203.0.113.0/24]}\nrules: []":                                                    "",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {route: q}, limit: 1/1s}]":   "match.route is q, which is no route of the file",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {service: z}, limit: 1/1s}]": "match.service is z, which is no service of the file",
 		"services: [{name: s, addresses: http://s}]\nroutes: [{name: r, service: s}]\nrules: [{name: a, match: {route: r}, limit: 1/1s}]":   "",
@@ -289,8 +289,16 @@ func TestOtherNotes(t *testing.T) {
 		"rules: [{name: a, key: header.X, match: {header: {X: [p, q]}}, limit: 1/1s}, {name: b, limit: 1/1s}]": "",
 		"rules: [{name: a, key: header.X, mode: shadow, limit: 1/1s}]":                                         "",
 	} {
-		if got := notes(reviewed(t, "path_form: strict\n"+text)); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := notes(reviewed(t, strictly(text))); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
+}
+
+// strictly adds the strict form of paths to rules.
+func strictly(text string) string {
+	if fields, ok := strings.CutPrefix(text, "server: {"); ok {
+		return "server: {path_form: strict, " + strings.TrimPrefix(fields, "path_form: strict, ")
+	}
+	return "server: {path_form: strict}\n" + text
 }

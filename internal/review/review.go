@@ -72,14 +72,14 @@ func (r *Report) note(rule, message string) {
 
 // while says who counts.
 func while(set *rules.Set) string {
-	if set.Store() == "" || set.Store() == "memory" {
+	if set.Server().Store == "" || set.Server().Store == "memory" {
 		return "each process with a store in memory grants as much by itself"
 	}
 	local := func(rule *rules.Rule) bool { return rule.Enabled() && rule.OnStoreError() == rules.Local }
 	if !slices.ContainsFunc(set.Rules(), local) {
 		return ""
 	}
-	if nodes := set.Nodes(); nodes > 1 {
+	if nodes := set.Server().Nodes; nodes > 1 {
 		return fmt.Sprintf("while Redis does not answer, each process grants 1/%d of it (nodes: %d) by rules with "+
 			"on_store_error: local; more processes than that grant more", nodes, nodes)
 	}

@@ -82,7 +82,7 @@ func TestBoundsOfRules(t *testing.T) {
 		"{name: a, limit: 5/1m, key: user, overrides: [{key: ann, limit: 6/1m}, {key: bob, limit: 4/1m}]}": {"9", "304", "7204", "up to 8645 in a day for the key ann, by an override"},
 		"{name: a, limit: 5/1m, key: user, overrides: [{key: ann, limit: concurrency 6 ttl 1m}]}":          {"9", "304", "7204", "no bound for the key ann, which has an override"},
 	} {
-		r := reviewed(t, "path_form: strict\nrules: ["+text+"]").Rules[0]
+		r := reviewed(t, "server: {path_form: strict}\nrules: ["+text+"]").Rules[0]
 		got := []string{}
 		for _, n := range []*int64{r.Minute, r.Hour, r.Day} {
 			if n == nil {
@@ -104,7 +104,7 @@ func TestBoundsOfRules(t *testing.T) {
 // several limits than the review says, and nearly as much from a bucket.
 func TestGreedyClientOfARule(t *testing.T) {
 	for _, limits := range []string{"3/10s", "[3/10s, 10/1m]", "[sliding_log 4/10s, fixed_window 9/1m]", "[sliding_counter 6/30s, 20/1m burst 3]"} {
-		file, set := compiled(t, "path_form: strict\nrules: [{name: a, key: client.ip, limit: "+limits+"}]")
+		file, set := compiled(t, "server: {path_form: strict}\nrules: [{name: a, key: client.ip, limit: "+limits+"}]")
 		most := *review.Of(file, set).Rules[0].Minute
 		best := int64(0)
 		for seed := range uint64(20) {
@@ -153,7 +153,7 @@ func TestKeysOfRules(t *testing.T) {
 		"key: descriptor.d, limit: 1/1s":                                           {Class: "front_end", Words: "any descriptor.d"},
 		"key: path.id, match: {path: '/x/{id}'}, limit: 1/1s":                      {Class: "client", Words: "any path.id"},
 	} {
-		if got := reviewed(t, "path_form: strict\nrules: [{name: a, "+text+"}]").Rules[0].Keys; got != want {
+		if got := reviewed(t, "server: {path_form: strict}\nrules: [{name: a, "+text+"}]").Rules[0].Keys; got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}

@@ -95,13 +95,11 @@ func Read(program string, read func(*Job), texts []Text, include Include) (*Resu
 // YAML is the rule set as a file, with the notes as comments before it. Reading it gives the same rules.
 func (r *Result) YAML() (string, error) {
 	part := struct {
-		TrustedProxies []string
-		ClientHeader   string
-		PathForm       []string
-		Rules          []rules.Spec
-		Services       []rules.ServiceSpec
-		Routes         []rules.RouteSpec
-	}{r.Rules.TrustedProxies, r.Rules.ClientHeader, r.Rules.PathForm, r.Rules.Rules, r.Rules.Services, r.Rules.Routes}
+		Server   rules.Server
+		Rules    []rules.Spec
+		Services []rules.ServiceSpec
+		Routes   []rules.RouteSpec
+	}{r.Rules.Server, r.Rules.Rules, r.Rules.Services, r.Rules.Routes}
 	text, err := ledger.YAML(part)
 	if err != nil {
 		return "", err

@@ -411,7 +411,7 @@ func (n *nginxConf) realIP(list []*directive) {
 	known := []string{"X-Forwarded-For", "X-Real-IP", "CF-Connecting-IP"}
 	i := slices.IndexFunc(known, func(name string) bool { return strings.EqualFold(name, header) })
 	if i < 0 {
-		n.Lacks(where.file, where.line, "see --trusted-proxies and --client-header", "real_ip_header %s", header)
+		n.Lacks(where.file, where.line, "see --trusted-proxies and server.client_header", "real_ip_header %s", header)
 		n.result.Rules.TrustedProxies = nil
 		return
 	}
@@ -420,7 +420,8 @@ func (n *nginxConf) realIP(list []*directive) {
 		n.Lacks(where.file, where.line, "nothing, if there is one proxy: weir walks past all trusted ones",
 			"real_ip_recursive off")
 	}
-	file := &rules.File{TrustedProxies: n.result.Rules.TrustedProxies, Rules: []rules.Spec{}}
+	file := &rules.File{Server: rules.Server{TrustedProxies: n.result.Rules.TrustedProxies},
+		Rules: []rules.Spec{}}
 	if _, err := rules.Compile(file); err != nil {
 		n.Lacks(where.file, where.line, "write networks", "set_real_ip_from: %v", err)
 		n.result.Rules.TrustedProxies, n.result.Rules.ClientHeader = nil, ""

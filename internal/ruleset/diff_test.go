@@ -49,7 +49,7 @@ func TestDiff(t *testing.T) {
 			"login: overrides changed; counts start anew: 1 of its overrides have or had limits of another algorithm"},
 		{"no such override any more", file(overriding(login, "sliding_log 50/1m")), file(login),
 			"login: overrides changed; counts start anew: 1 of its overrides have or had limits of another algorithm"},
-		{"fields of the file", &rules.File{Store: "memory"}, &rules.File{Response: rules.Response{Status: 503}, Store: "memory"}, "file: response changed"},
+		{"fields of the file", &rules.File{Server: rules.Server{Store: "memory"}}, &rules.File{Response: rules.Response{Status: 503}, Server: rules.Server{Store: "memory"}}, "file: response changed"},
 		{"from shadow", file(with(login, func(s *rules.Spec) { s.Mode = rules.Shadow })), file(login),
 			"login: mode shadow -> enforce; counts start anew: a rule in shadow counts by itself"},
 		{"a percentage", file(with(login, func(s *rules.Spec) { s.EnforcePercent = share(10) })), file(with(login, func(s *rules.Spec) { s.EnforcePercent = share(20) })),

@@ -185,7 +185,7 @@ var byName = []string{"Name", "Rules", "Disabled", "Services", "Routes"}
 func overlay(below, above reflect.Value, each func(field string)) {
 	for _, f := range reflect.VisibleFields(above.Type()) {
 		value := above.FieldByIndex(f.Index)
-		if !f.IsExported() || slices.Contains(byName, f.Name) || none(value) {
+		if !f.IsExported() || f.Anonymous || slices.Contains(byName, f.Name) || none(value) {
 			continue
 		}
 		each(FieldName(f.Name))

@@ -75,7 +75,7 @@ func TestAllFieldsAreSeen(t *testing.T) {
 
 // A single part is not copied, so that a compiler sees that it is the same.
 func TestMergeSharesTheOnlyPart(t *testing.T) {
-	only, none := file(spec("x", "1/1s"), spec("y", "1/1s")), &rules.File{Name: "n", Store: "memory"}
+	only, none := file(spec("x", "1/1s"), spec("y", "1/1s")), &rules.File{Name: "n", Server: rules.Server{Store: "memory"}}
 	if m := Merge(Part{"one", only}); m.File != only || !slices.Equal(m.From, []string{"one", "one"}) {
 		t.Errorf("one part became %+v from %v", m.File, m.From)
 	}

@@ -223,7 +223,7 @@ func FuzzParse(f *testing.F) {
 
 // A failure says why, and tests see what rules see in production.
 func TestFailuresAreExplained(t *testing.T) {
-	const text = `trusted_proxies: [10.0.0.0/8]
+	const text = `server: {trusted_proxies: [10.0.0.0/8]}
 rules:
   - {name: tree, match: {descriptor_keys: [wild]}, key: [descriptor.wild], limit: fixed_window 2/1h}
   - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: fixed_window 5/1m, ban: {after: 2 refusals within 1h, for: 10m}}

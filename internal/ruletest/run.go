@@ -88,7 +88,7 @@ func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()
 }
 
 // header is the field with the client's address.
-func (r *run) header() string { return cmp.Or(r.set.ClientHeader(), "X-Forwarded-For") }
+func (r *run) header() string { return cmp.Or(r.set.Server().ClientHeader, "X-Forwarded-For") }
 
 // names reports an expected rule that is none of the set, which is a mistake of the file.
 func (f *File) names(set *rules.Set, t *Test) error {

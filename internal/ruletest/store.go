@@ -28,7 +28,7 @@ func (r *run) open(t *Test) error {
 	store, local := shared.Store, shared.Store
 	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.Store != "" }) {
 		whole := ofBans(r.set)
-		stack, err := layers.New(shared, layers.Options{Local: memstore.New(clock), Nodes: r.set.Nodes(),
+		stack, err := layers.New(shared, layers.Options{Local: memstore.New(clock), Nodes: max(1, r.set.Server().Nodes),
 			Without: []string{"breaker", "coalesce", "recall"},
 			Terms:   func(l *weir.Limit) layers.Terms { return layers.Terms{Local: true, Whole: whole(l)} }})
 		if err != nil {

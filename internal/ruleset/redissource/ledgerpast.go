@@ -74,7 +74,7 @@ func (c *config) foreign(err error) error {
 	}
 	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: "+
 		"start the server with --ledger redis to use it, "+
-		"or with another --ledger-name", ledger.ErrForeign, ruleset.Quoted(c.prefix))
+		"or with another server.ledger.name", ledger.ErrForeign, ruleset.Quoted(c.prefix))
 }
 
 // restored is the number of entries that one call writes back.

@@ -47,7 +47,7 @@ export default {
 	'change.why.hint': ['kept in the history', '会记入历史'],
 	'change.none': ['This changes nothing.', '没有任何变化。'],
 	'login.title': ['Log in', '登录'],
-	'login.text': ['The token is one of --admin-token-file or --admin-read-token-file.', '令牌来自 --admin-token-file 或 --admin-read-token-file。'],
+	'login.text': ['The token is one of --admin-token-file or server.admin.read_token_file.', '令牌来自 --admin-token-file 或 server.admin.read_token_file。'],
 	'login.token': ['Token of an operator', '管理员令牌'],
 	'login.button': ['Log in', '登录'],
 	'login.wrong': ['This token is not known.', '令牌无效。'],

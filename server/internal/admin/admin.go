@@ -177,7 +177,8 @@ func (h *handler) admit(r *http.Request, methods []operation) (*call, operation,
 		return nil, op, web.Refuse(http.StatusForbidden, "%s", h.NoLedger)
 	}
 	if op.telemetry && h.Telemetry == nil {
-		return nil, op, web.Refuse(http.StatusForbidden, "telemetry is off: start the server with --telemetry on")
+		return nil, op, web.Refuse(http.StatusForbidden, "telemetry is off: start the server with "+
+			"--set server.telemetry=on")
 	}
 	if op.versioned {
 		return c, op, c.readVersion()

@@ -228,10 +228,10 @@ func (s *SeenRequest) doubt(format string, args ...any) {
 func (x *Explainer) doubtGeo(s *SeenRequest) {
 	country, asn := x.Set.Located()
 	if country && s.Country == "" {
-		s.doubt("the country of the client is not known: see --geo and --country-header")
+		s.doubt("the country of the client is not known: see server.geo and server.country_header")
 	}
 	if asn && s.ASN == 0 {
-		s.doubt("the autonomous system of the client is not known: see --geo")
+		s.doubt("the autonomous system of the client is not known: see server.geo")
 	}
 }
 

@@ -180,7 +180,7 @@ func brokenReports(t *testing.T) *client {
 
 // TestTelemetryThatIsOff: the answer says how to turn it on.
 func TestTelemetryThatIsOff(t *testing.T) {
-	memory(t).start().ask("GET telemetry/overview", "").has(403, "--telemetry")
+	memory(t).start().ask("GET telemetry/overview", "").has(403, "server.telemetry")
 }
 
 // TestLargeAnswersAreCompressed for clients that accept it, and only for these.

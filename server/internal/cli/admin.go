@@ -5,31 +5,11 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/spf13/pflag"
-
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/server/internal/admin"
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/web"
 )
-
-// An adminFlags are the flags of access to the admin API.
-type adminFlags struct {
-	tokenFile, readTokenFile string
-	certs, readCerts         []string
-}
-
-func (f *adminFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.tokenFile, "admin-token-file", "",
-		"`FILE` with tokens of operators, who may change rules; one per line,\nTOKEN or NAME:TOKEN (or "+
-			"WEIR_ADMIN_TOKEN)")
-	flags.StringVar(&f.readTokenFile, "admin-read-token-file", "",
-		"`FILE` with read-only tokens of the admin API (or WEIR_ADMIN_READ_TOKEN)")
-	flags.StringSliceVar(&f.certs, "admin-certs", nil,
-		"comma-separated common `NAMES` of client certificates that may change rules")
-	flags.StringSliceVar(&f.readCerts, "admin-read-certs", nil,
-		"comma-separated common `NAMES` of client certificates that may read rules")
-}
 
 // openAdmin returns the handlers of the admin API and of POST /-/reload. Without credentials of
 // operators the API is open on a loopback listener, unless the API of decisions requires a token. The
@@ -76,7 +56,7 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 
 func noCredentials(w http.ResponseWriter, _ *http.Request) {
 	web.Refuse(http.StatusForbidden, "the admin API has no credentials: start the server with --admin-token-file, "+
-		"or with --admin-certs and --http-client-ca").Write(w)
+		"or with server.admin.certs and server.http.client_ca").Write(w)
 }
 
 // noLedger is the answer to changes that need a ledger.
@@ -85,24 +65,25 @@ const noLedger = "this server has --ledger none, so it cannot store rules and ex
 	"Resetting keys and lifting bans needs no ledger"
 
 // operators is the access of operators; nil: nobody has access.
-func (v *server) operators(l *listenerFlags) (*web.Access, error) {
-	f, alone := &v.flags.admin, l.private()
+func (v *server) operators(l *listener) (*web.Access, error) {
+	e, alone := v.engine, l.private()
 	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone, Sessions: true,
-		Readers: f.readCerts, Writers: f.certs}
+		Readers: e.AdminReadCerts, Writers: e.AdminCerts}
 	warn := func(text string) { v.log.Warn(text) }
 	for _, one := range []struct {
-		flag, file string
-		write      bool
-	}{{"admin-token-file", f.tokenFile, true}, {"admin-read-token-file", f.readTokenFile, false}} {
-		text, err := v.system.secret(one.flag, one.file, warn)
+		setting, file string
+		write         bool
+	}{{"server.admin.token_file", e.AdminTokenFile, true},
+		{"server.admin.read_token_file", e.AdminReadTokenFile, false}} {
+		text, err := v.system.secret(one.setting, one.file, warn)
 		if err != nil {
 			return nil, err
 		}
 		c.Tokens = append(c.Tokens, adminTokens(text, one.write)...)
 	}
-	certs := len(f.certs)+len(f.readCerts) > 0
-	if certs && v.flags.http.clientCA == "" {
-		return nil, usagef("--admin-certs and --admin-read-certs need client certificates: give --http-client-ca too")
+	certs := len(e.AdminCerts)+len(e.AdminReadCerts) > 0
+	if certs && v.http.ClientCA == "" {
+		return nil, usagef("server.admin.certs and read_certs need client certificates: give server.http.client_ca too")
 	}
 	if !certs && len(c.Tokens) == 0 && (!alone || v.secrets.token+v.secrets.readToken != "") {
 		return nil, nil
@@ -126,7 +107,7 @@ func (v *server) unknownTokens(api string) func(peer string) {
 // callers is the access to the API of decisions. Without tokens, other host names than localhost are
 // refused on a private listener: otherwise a web page could send requests by DNS rebinding, where its
 // own host name resolves to 127.0.0.1.
-func (v *server) callers(l *listenerFlags, api string) (*web.Access, error) {
+func (v *server) callers(l *listener, api string) (*web.Access, error) {
 	var c web.Config
 	for _, token := range []web.Token{{Secret: v.secrets.readToken}, {Secret: v.secrets.token, Write: true}} {
 		if token.Secret != "" {

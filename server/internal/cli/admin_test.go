@@ -448,8 +448,8 @@ func TestRedisUserWithoutLedgerAccess(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Do("ACL", "SETUSER", "counter", "on", ">secret", "~weir:*", "resetchannels", "&weir:*", "+@all")
 	url := strings.Replace(redis.URL(), "://", "://counter:secret@", 1)
-	file := write(t, t.TempDir(), "rules.yaml", perIP+"store: "+url+"\n")
-	p := call{}.serve(t, "--config", file, "--store-timeout", "5s")
+	file := write(t, t.TempDir(), "rules.yaml", perIP+"server: {store: \""+url+"\"}\n")
+	p := call{}.serve(t, "--config", file, "--set", "server.store.timeout=5s")
 	if status := ready(t, p); status != 200 {
 		t.Errorf("the server is not ready: %d", status)
 	}
@@ -495,13 +495,12 @@ func TestOperatorsAreNamedByTheirCertificates(t *testing.T) {
 	a.Issue("server", "server-key")
 	a.Issue("ann", "ann-key")
 	for _, test := range []struct{ flag, names, want string }{
-		{"--admin-certs", "bob,ann", ""},
-		{"--admin-read-certs", "ann", "may only read"},
-		{"--admin-certs", "bob", "needs a token of an operator"},
+		{"--set", "server.admin.certs=bob,ann", ""},
+		{"--set", "server.admin.read_certs=ann", "may only read"},
+		{"--set", "server.admin.certs=bob", "needs a token of an operator"},
 	} {
-		p := call{}.serve(t, "--http", "127.0.0.1:0", "--http-tls-cert", a.File("server"), "--http-tls-key",
-			a.File("server-key"),
-			"--http-client-ca", a.File("ca"), test.flag, test.names)
+		p := call{}.serve(t, "--http", "127.0.0.1:0", "--set", "server.http.tls_cert="+a.File("server"), "--set", "server.http.tls_key="+a.File("server-key"),
+			"--set", "server.http.client_ca="+a.File("ca"), test.flag, test.names)
 		ann := operate(t, p)
 		tls := []string{"--server-ca", a.File("ca"), "--server-cert", a.File("ann"), "--server-key", a.File("ann-key")}
 		r := ann.run(t, append([]string{"block", "10.0.0.1", "--for", "1h"}, tls...)...)

@@ -60,8 +60,7 @@ func TestRejectStormAlertsOnce(t *testing.T) {
 	env := []string{"WEIR_ALERT_WEBHOOK=" + hook.URL + "/hook", "WEIR_ALERT_SECRET=" + alertSecret}
 	var nodes []*process
 	for range 2 {
-		nodes = append(nodes, call{env: env}.serve(t, "--limit", "20/1h", "--store", redis.URL(), "--alerts",
-			"minimum=40", "--audit", "redis", "--node-name", "n1"))
+		nodes = append(nodes, call{env: env}.serve(t, "--limit", "20/1h", "--store", redis.URL(), "--set", "server.alerts=minimum=40", "--audit", "redis", "--set", "server.node_name=n1"))
 	}
 	redistest.Await(t, "the alert", func() bool {
 		for _, p := range nodes {

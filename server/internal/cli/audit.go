@@ -11,27 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 )
-
-// addAudit adds the flags of the audit log.
-func (f *ruleFlags) addAudit(flags *pflag.FlagSet) {
-	a := &f.Audit
-	flags.StringVar(&f.Node, "node-name", "",
-		"`NAME` of this process in the console and in audit records\n(default: the host's name and a port)")
-	flags.StringSliceVar(&a.To, "audit", nil,
-		"where to record refusals, bans, operators' changes and store outages,\ncomma-separated: redis, the URL of a "+
-			"Redis, or a `FILE` (default: nowhere)")
-	flags.StringVar((*string)(&a.Keys), "audit-keys", string(audit.Shown),
-		"keys in audit records: shown, hashed with the secret of --hash-key-file,\nor hidden; one `WORD`")
-	flags.IntVar(&a.Keep, "audit-keep", a.Keep, "approximate `NUMBER` of refusals that --audit redis keeps;\n"+
-		"as many bans, and as many other records")
-	flags.IntVar(&a.Size, "audit-file-size", a.Size,
-		"size in `MB` at which an audit file is renamed to FILE.1; four older\nfiles are kept")
-}
 
 // An auditCommand is weir audit query or tail, with its flags.
 type auditCommand struct {
@@ -150,7 +133,7 @@ func (a *auditCommand) complete() (err error) {
 	if a.filter.Until, err = timeOf("until", a.until); err != nil {
 		return err
 	}
-	secret, err := a.system.secret("hash-key-file", a.hashKeyFile, func(text string) { warnTo(a.system.Err, text) })
+	secret, err := a.system.secret("--hash-key-file", a.hashKeyFile, func(text string) { warnTo(a.system.Err, text) })
 	if a.filter.Key = a.key; secret != "" && a.key != "" && !strings.HasPrefix(a.key, "hashed:") {
 		a.filter.Digest = audit.Hashed.Redact(a.key, []byte(secret))
 	}

@@ -54,7 +54,7 @@ func TestAuditLog(t *testing.T) {
 	redis, dir := redistest.Start(t), t.TempDir()
 	write(t, dir, "weir.yaml", "rules: [{name: login, key: [client.ip], limit: fixed_window 1/1h, ban: {after: 2 refusals within 1h, for: 1h}}]\n")
 	file := filepath.Join(dir, "audit.log")
-	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--store-timeout", "2s", "--audit", "redis,"+file, "--node-name", "n1")
+	p := call{dir: dir}.serve(t, "--config", "weir.yaml", "--store", redis.URL(), "--set", "server.store.timeout=2s", "--audit", "redis,"+file, "--set", "server.node_name=n1")
 	server := p.at("http")
 	decide(t, server, "203.0.113.7", "")
 	decide(t, server, "203.0.113.7", `"X-Request-Id": "r1"`)
@@ -133,7 +133,7 @@ func TestAuditHidesKeys(t *testing.T) {
 	write(t, dir, "secret", "0123456789abcdef\n")
 	for word, want := range map[string]string{"hidden": "", "hashed": "hashed:"} {
 		file := filepath.Join(dir, word)
-		p := call{}.serve(t, "--limit", "1/1h", "--audit", file, "--audit-keys", word, "--hash-key-file", filepath.Join(dir, "secret"), "--node-name", "n1")
+		p := call{}.serve(t, "--limit", "1/1h", "--audit", file, "--set", "server.audit.keys="+word, "--set", "server.hash_key_file="+filepath.Join(dir, "secret"), "--set", "server.node_name=n1")
 		decide(t, p.at("http"), "203.0.113.7", "")
 		decide(t, p.at("http"), "203.0.113.7", "")
 		p.end() // writes what is queued
@@ -171,8 +171,8 @@ func TestAuditMistakes(t *testing.T) {
 func TestAuditTailFollows(t *testing.T) {
 	t.Parallel()
 	redis, file := redistest.Start(t), filepath.Join(t.TempDir(), "audit.log")
-	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--store-timeout", "5s",
-		"--audit", "redis,"+file, "--node-name", "n1")
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--set", "server.store.timeout=5s",
+		"--audit", "redis,"+file, "--set", "server.node_name=n1")
 	refused := func(id string) { decide(t, p.at("http"), "203.0.113.7", `"X-Request-Id": "`+id+`"`) }
 	refused("passes")
 	refused("r1")
@@ -212,7 +212,7 @@ func TestAuditTailFollows(t *testing.T) {
 func TestUnconfirmedChangeIsAudited(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	args := []string{"--limit", "5/1h", "--store", redis.URL(), "--audit", "redis", "--node-name", "n1"}
+	args := []string{"--limit", "5/1h", "--store", redis.URL(), "--audit", "redis", "--set", "server.node_name=n1"}
 	p, other := call{}.serve(t, args...), call{}.serve(t, args...)
 	server := []string{"--server", p.at("http")}
 	r := call{in: login("5/1m")}.run(t, append([]string{"rules", "set", "login", "--revert-after", "1s"}, server...)...)

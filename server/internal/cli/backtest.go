@@ -18,9 +18,6 @@ import (
 	"github.com/weirproject/weir/internal/accesslog"
 	"github.com/weirproject/weir/internal/backtest"
 	"github.com/weirproject/weir/internal/backtest/page"
-	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -109,18 +106,8 @@ func (f *backtestFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.top, "top", 10, "`NUMBER` of clients in the report")
 	flags.StringVar(&f.format, "format", "text", "`FORMAT` of the report: text, json, or html, a page in one file")
 	flags.StringVar(&f.out, "out", "", "write the report to `FILE`")
-	f.rules.Config = engine.Defaults()
-	flags.IntVar(&f.rules.MaxKeys, "max-keys", memstore.DefaultMaxKeys,
-		"maximum `NUMBER` of keys in memory, as on the server")
-	flags.StringSliceVar(&f.rules.TrustedProxies, "trusted-proxies", nil,
-		"comma-separated `NETWORKS` and addresses of proxies whose headers\nare trusted, as on the server")
-	flags.StringVar(&f.rules.ClientHeader, "client-header", f.rules.ClientHeader,
-		"`NAME` of the header with the client address, as on the server")
-	flags.StringSliceVar(&f.rules.geo, "geo", nil,
-		"`FILE`s with the country or the autonomous system of addresses, as on the server")
-	flags.BoolVar(&f.rules.AnyMethod, "any-method", false, "accept HTTP methods that are not registered")
-	flags.StringSliceVar(&f.rules.PathForm, "path-form", nil,
-		"form in which paths are matched, comma-separated `WORDS`:\n"+strings.Join(pathform.Words(), ", "))
+	f.rules.local = true
+	f.rules.addFields(flags, "max_keys", "trusted_proxies", "client_header", "geo", "any_method", "path_form")
 }
 
 func runBacktest(ctx context.Context, s *System, f *backtestFlags, flags *pflag.FlagSet, args []string) error {
@@ -189,13 +176,13 @@ func (f *backtestFlags) write(s *System, report *backtest.Report) (err error) {
 // config checks the flags and reads the rules, before the log is read.
 func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.FlagSet, args []string) (*backtest.Config,
 	error) {
-	f.rules.Rules = args[0]
-	setup, err := f.rules.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
+	f.rules.config = args[0]
+	setup, err := f.rules.read(ctx, s, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return nil, err
 	}
 	c := &backtest.Config{Name: args[0], File: setup.File, Set: setup.Set, Clients: setup.Clients, Form: setup.Form,
-		AnyMethod: setup.AnyMethod, Geo: setup.Geo, MaxKeys: setup.MaxKeys, Top: f.top}
+		AnyMethod: setup.AnyMethod, Geo: setup.Located, MaxKeys: setup.MaxKeys, Top: f.top}
 	if c.Open, err = f.open(s, args[1:]); err != nil {
 		return nil, err
 	}
@@ -206,8 +193,8 @@ func (f *backtestFlags) config(ctx context.Context, s *System, flags *pflag.Flag
 	}
 	if f.against != "" {
 		old := f.rules
-		old.Rules = f.against
-		setup, err := old.read(ctx, s, flags, func(string) {})
+		old.config = f.against
+		setup, err := old.read(ctx, s, func(string) {})
 		if err != nil {
 			return nil, err
 		}

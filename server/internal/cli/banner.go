@@ -11,7 +11,7 @@ import (
 
 // announce prints the banner, or with --log-format json logs the same as one line.
 func (v *server) announce() {
-	if v.flags.format == "json" {
+	if v.engine.LogFormat == "json" {
 		args := []any{"version", version(), "store", engine.Masked(v.engine.Store),
 			"rules", len(v.engine.Gate.Rules().Rules())}
 		for _, p := range v.where {
@@ -73,7 +73,7 @@ func (v *server) rulesLine() string {
 func (v *server) purpose(name string) string {
 	switch name {
 	case "http":
-		if v.flags.apart {
+		if v.apart {
 			return "   /v1/…, /v1/forward-auth, /console, /readyz"
 		}
 		return "   /v1/…, /v1/forward-auth, /console, /metrics, /readyz"
@@ -93,12 +93,12 @@ func (v *server) targets() string {
 	if routes := v.engine.Gate.Rules().Routes(); len(routes) > 0 {
 		list = append(list, count(len(v.engine.Gate.Rules().Services()), "service")+" by "+count(len(routes), "route"))
 	}
-	switch v.flags.upstream {
+	switch v.engine.Upstream {
 	case "":
 	case demo:
 		list = append(list, "a built-in demo")
 	default:
-		list = append(list, v.flags.upstream)
+		list = append(list, v.engine.Upstream)
 	}
 	if len(list) == 0 {
 		return "no service yet: the rules have no routes"
@@ -108,7 +108,7 @@ func (v *server) targets() string {
 
 // next is the suggested next step: a request to try, or how to write the first rule.
 func (v *server) next() string {
-	if len(v.engine.Gate.Rules().Rules()) == 0 && !v.flags.rules.asked() {
+	if len(v.engine.Gate.Rules().Rules()) == 0 && !v.asked {
 		return v.firstRule()
 	}
 	line := v.try()

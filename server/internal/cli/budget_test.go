@@ -91,7 +91,7 @@ func (p *process) answersWithin(budget time.Duration, path string) iter.Seq[int]
 }
 
 // TestStalledRedisKeepsTheBudget: while Redis is slow or stands still, each answer comes within
-// --store-timeout, also where a decision needs many calls.
+// server.store.timeout, also where a decision needs many calls.
 func TestStalledRedisKeepsTheBudget(t *testing.T) {
 	const (
 		budget    = 500 * time.Millisecond
@@ -110,7 +110,7 @@ rules:
 	redis := redistest.Start(t)
 	wire := newRelay(t, redis.Addr())
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", text), "--store", "redis://"+wire.Addr().String(),
-		"--store-timeout", budget.String(), "--gateway", "127.0.0.1:0", "--upstream", "demo", "--without", "breaker")
+		"--set", "server.store.timeout="+budget.String(), "--gateway", "127.0.0.1:0", "--upstream", "demo", "--set", "server.without=breaker")
 	ask := func(when string, wants map[string]int) {
 		t.Helper()
 		for path, want := range wants {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,9 +52,6 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 			if len(args) == 0 {
 				return usagef("name a rule file, such as: weir check weir.yaml")
 			}
-			if err := s.fromEnvironment(cmd.Flags(), "gateway-tls-cert", "gateway-tls-key"); err != nil {
-				return err
-			}
 			return check(cmd.Context(), s, args, &f)
 		},
 	}
@@ -62,15 +60,15 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 	flags.BoolVar(&f.review, "review", false, "add bounds, keys and notes of each rule")
 	flags.StringVar(&f.format, "format", "text", "`FORMAT`: text, or json (an array with an object per finding; with\n"+
 		"--review an object that has it as findings)")
-	f.gateway.addPairs(flags, "gateway", " that weir serve has;\neach host of a route must be covered by one")
+	f.rules.addFields(flags)
 	return command
 }
 
 // A checkFlags are the flags of check.
 type checkFlags struct {
-	format  string
-	review  bool
-	gateway listenerFlags // its certificates alone
+	format string
+	review bool
+	rules  ruleFlags // --set alone
 }
 
 // A finding is a mistake or a warning, as JSON.
@@ -88,7 +86,8 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	if f.format != "text" && f.format != "json" {
 		return usagef("--format is %.80q; allowed: text, json", f.format)
 	}
-	if err := f.gateway.checkPairs(); err != nil {
+	given, err := f.rules.given(s)
+	if err != nil {
 		return err
 	}
 	result := reviewed{}
@@ -102,7 +101,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
 			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
-			findings = append(findings, f.gateway.uncoveredIn(name, set)...)
+			findings = append(findings, settingsOf(name, set, given)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			if f.review {
 				one, notes := reviewOf(name, file, set)
@@ -161,16 +160,23 @@ func unreadable(file string, set *rules.Set) []finding {
 	return nil
 }
 
-// uncoveredIn names the certificates that weir serve could not use, and the hosts of routes for which the gateway has
-// none.
-func (f *listenerFlags) uncoveredIn(file string, set *rules.Set) (findings []finding) {
-	missed, err := f.uncovered(set)
-	if err != nil {
-		return mistakes(file, err)
+// settingsOf are the mistakes of settings that contradict each other, and the hosts of routes for which the gateway has
+// no certificate.
+func settingsOf(file string, set *rules.Set, given func(*rules.Server)) (findings []finding) {
+	server := *set.Server()
+	given(&server)
+	server.Complete()
+	err := completeListeners(&server, set, true)
+	if err == nil {
+		err = engine.CheckSettings(server)
+	}
+	missed, uncoveredErr := uncovered(&server.Gateway, set)
+	if err = cmp.Or(err, uncoveredErr); err != nil {
+		return mistakes(file, fmt.Errorf("%s: %w", file, err))
 	}
 	for _, host := range missed {
 		message := fmt.Sprintf("a route has the host %s, which no certificate covers: %s", host,
-			strings.Join(f.certs, ", "))
+			strings.Join(server.Gateway.TLSCert, ", "))
 		findings = append(findings, finding{Severity: "error", File: file, Message: message,
 			text: file + ": " + message})
 	}
@@ -178,8 +184,8 @@ func (f *listenerFlags) uncoveredIn(file string, set *rules.Set) (findings []fin
 }
 
 // uncovered are the hosts of routes that no certificate covers; none without TLS.
-func (f *listenerFlags) uncovered(set *rules.Set) ([]string, error) {
-	if len(f.certs) == 0 {
+func uncovered(l *rules.Listener, set *rules.Set) ([]string, error) {
+	if len(l.TLSCert) == 0 {
 		return nil, nil
 	}
 	var hosts []string
@@ -187,7 +193,7 @@ func (f *listenerFlags) uncovered(set *rules.Set) ([]string, error) {
 		hosts = append(hosts, route.Host...)
 	}
 	slices.Sort(hosts)
-	return listen.Uncovered(f.certs, f.keys, slices.Compact(hosts))
+	return listen.Uncovered(l.TLSCert, l.TLSKey, slices.Compact(hosts))
 }
 
 // disabledOf names the rules of a file that are disabled.

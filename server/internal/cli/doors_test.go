@@ -51,7 +51,7 @@ func TestMetricsElsewhere(t *testing.T) {
 // front end with an address of its own goes on.
 func TestFullListeners(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--http-max-connections", "1", "--resp", "127.0.0.1:0", "--resp-max-connections", "1",
+	p := call{}.serve(t, "--set", "server.http.max_connections=1", "--resp", "127.0.0.1:0", "--set", "server.resp.max_connections=1",
 		"--metrics", "127.0.0.1:0")
 	for listener, want := range map[string]string{"http": "", "resp": "-ERR max number of clients reached\r\n"} {
 		_, address, _ := strings.Cut(p.at(listener), "://")
@@ -92,7 +92,7 @@ func TestUnreadRequestsAreCounted(t *testing.T) {
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("server", "server-key")
 	p := call{}.serve(t, "--metrics", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--upstream", "demo",
-		"--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"))
+		"--set", "server.http.tls_cert="+a.File("server"), "--set", "server.http.tls_key="+a.File("server-key"))
 	const prefaced = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for _, c := range []struct {
 		name, listener, sent string

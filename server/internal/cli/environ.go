@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/rules"
 )
 
-// variable is the environment's name for a flag: WEIR_STORE_TIMEOUT for --store-timeout.
-func variable(flag string) string {
-	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+// variable is the environment's name for a flag or a setting: WEIR_STORE_TIMEOUT for store.timeout.
+func variable(name string) string {
+	return "WEIR_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }
 
 // lookup is a variable's value; "" if it is unset. An empty variable counts as unset, because
@@ -63,20 +64,22 @@ func (s *System) unknownVariables(known []string) (warnings []string) {
 // minSecret is the least length of a secret in bytes: shorter ones can be guessed.
 const minSecret = 16
 
-// secret reads a secret from the file that a flag names, or from a variable; "" if neither is
-// given. A flag with the secret itself could be read by every user of the machine.
-func (s *System) secret(flag, file string, warn func(string)) (string, error) {
-	name := strings.TrimSuffix(flag, "-file")
+// secret reads a secret from the file that a setting or a flag names, or from a variable; "" if neither is given. A
+// flag with the secret itself could be read by every user of the machine.
+func (s *System) secret(from, file string, warn func(string)) (string, error) {
+	name := strings.TrimPrefix(strings.TrimPrefix(from, serverSection), "--")
+	name = name[:len(name)-len("-file")]
 	value, source := s.lookup(variable(name)), variable(name)
 	if file != "" {
 		if value != "" {
-			return "", usagef("both --%s and %s are given; leave one out", flag, source)
+			return "", usagef("both %s and %s are given; leave one out", from, source)
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("--%s: %w", flag, err)
+			return "", fmt.Errorf("%s: %w", from, err)
 		}
-		value, source = strings.TrimRight(string(text), "\r\n"), "the "+name+" in "+file
+		value = strings.TrimRight(string(text), "\r\n")
+		source = "the " + strings.NewReplacer(".", " ", "_", " ").Replace(name) + " in " + file
 		if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 			warn(fmt.Sprintf("%s can be read by other users: chmod 600 %s", file, file))
 		}
@@ -86,4 +89,17 @@ func (s *System) secret(flag, file string, warn func(string)) (string, error) {
 			source, len(value), minSecret)
 	}
 	return value, nil
+}
+
+// knownVariables are those of flags, of settings with their secrets, and of other commands.
+func knownVariables() []string {
+	known := []string{"WEIR_CONFIG", "WEIR_LIMIT", "WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT",
+		"WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}
+	for _, setting := range rules.Settings() {
+		known = append(known, variable(setting.Path))
+		if setting.Secret {
+			known = append(known, variable(strings.TrimSuffix(setting.Path, "_file")))
+		}
+	}
+	return known
 }

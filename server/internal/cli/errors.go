@@ -70,6 +70,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usagef("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
+		if text := moved(cmd.Flags(), name); text != "" {
+			return usagef("%s", text)
+		}
 		if meant := nearest.Of(name, flagNames(cmd.Flags())); meant != "" {
 			return usagef("unknown flag --%s; did you mean --%s?", name, meant)
 		}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,7 +41,8 @@ decides by its own rules. A store in the rule file is used only if --store names
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
   weir explain --limit "5/10s per header.X-User" --header X-User=42`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.fromEnvironment(cmd.Flags(), ruleFlagNames(cmd.Flags())...); err != nil {
+			if err := s.fromEnvironment(cmd.Flags(), "config", "limit", "server", "server-ca", "server-cert",
+				"server-key"); err != nil {
 				return err
 			}
 			return explain(cmd.Context(), s, &f, cmd.Flags(), args)
@@ -50,7 +51,8 @@ decides by its own rules. A store in the rule file is used only if --store names
 	flags := command.Flags()
 	flags.SortFlags = false
 	f.request.add(flags)
-	f.rules.add(flags)
+	f.rules.local = true
+	f.rules.add(flags, "store", "rules", "ledger", "trusted_proxies", "client_header")
 	f.server.add(flags)
 	flags.StringVar(&f.server.tokenFile, "token-file", "",
 		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
@@ -58,24 +60,14 @@ decides by its own rules. A store in the rule file is used only if --store names
 	return command
 }
 
-// ruleFlagNames are the flags that are read from the environment too; --user and --path are not,
-// since WEIR_USER may have another meaning.
-func ruleFlagNames(flags *pflag.FlagSet) []string {
-	setup := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(ruleFlags).add(setup)
-	names := flagNames(setup)
-	names = slices.DeleteFunc(names, func(name string) bool { return flags.Lookup(name) == nil })
-	return append(names, "server", "server-ca", "server-cert", "server-key")
-}
-
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	live := flags.Changed("store")
-	if !f.rules.asked() && !flags.Changed("server") && (!live || f.rules.Store == engine.Memory) {
-		return usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
-	}
-	setup, err := f.rules.read(ctx, s, flags, func(text string) { warnTo(s.Err, text) })
+	setup, err := f.rules.read(ctx, s, func(text string) { warnTo(s.Err, text) })
 	if err != nil {
 		return err
+	}
+	live := setup.StoreGiven && setup.Store != engine.Memory
+	if !f.rules.asked(s) && !flags.Changed("server") && !live {
+		return usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
 	if !flags.Changed("server") {
 		if err := setup.Gather(ctx); err != nil {
@@ -107,11 +99,11 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 }
 
 // explainAlone explains the request by the rules of the flags, and names the counts.
-func explainAlone(ctx context.Context, s *System, l *engine.Setup, live bool, q *admin.ExplainedRequest) (
+func explainAlone(ctx context.Context, s *System, l *engine.Engine, live bool, q *admin.ExplainedRequest) (
 	e *admin.Explanation, counts string, err error) {
 	store, counts := weir.Store(memstore.New()), "with all counts zero"
-	if live && l.Store != engine.Memory {
-		l.Log, _ = newLog(s.Err, "text", "warn")
+	if live {
+		l.Log = newLog(s.Err, "text", "warn", new(slog.LevelVar))
 		redis, err := engine.OpenRedis(ctx, &l.Config)
 		if err != nil {
 			return nil, "", err
@@ -119,7 +111,7 @@ func explainAlone(ctx context.Context, s *System, l *engine.Setup, live bool, q 
 		store, counts = redis, "with the counts of "+engine.Masked(l.Store)
 	}
 	defer store.Close()
-	g, err := gate.New(store, l.Set, gate.WithLocal(memstore.New()), gate.WithGeo(l.Geo))
+	g, err := gate.New(store, l.Set, gate.WithLocal(memstore.New()), gate.WithGeo(l.Located))
 	if err != nil {
 		return nil, "", err
 	}

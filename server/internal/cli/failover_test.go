@@ -41,7 +41,7 @@ func TestMasterDies(t *testing.T) {
 
 func masterDies(t *testing.T, store string, master *redistest.Server) {
 	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byUser), "--store", store,
-		"--store-timeout", "1s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+		"--set", "server.store.timeout=1s", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	gateway := p.at("gateway")
 	everybody := func(path string) bool {
 		for user := range users {

@@ -32,9 +32,9 @@ func TestHealthAnswersWhenFilesRunOut(t *testing.T) {
 	defer close(release)
 	const files = 320
 	p := call{}.start(t, "bash", "-c", fmt.Sprintf(
-		"ulimit -n %d && exec weir serve --http 127.0.0.1:0 --http-max-connections 40 --gateway 127.0.0.1:0 --gateway-max-connections 40 --upstream %s", files, upstream.URL))
+		"ulimit -n %d && exec weir serve --http 127.0.0.1:0 --set server.http.max_connections=40 --gateway 127.0.0.1:0 --set server.gateway.max_connections=40 --upstream %s", files, upstream.URL))
 	// 240 are left for clients: 80 are given away, and the upstream has the others.
-	const want = "--upstream-max-requests=160"
+	const want = "server.upstream.max_requests=160"
 	redistest.Await(t, want, func() bool { return strings.Contains(p.logs(), want) })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,8 +87,8 @@ func TestHealthAnswersWhenFilesRunOut(t *testing.T) {
 
 func TestGivenCeilingsThatDoNotFitAreLowered(t *testing.T) {
 	t.Parallel()
-	p := call{}.start(t, "bash", "-c", "ulimit -n 200 && exec weir serve --http 127.0.0.1:0 --http-max-connections 1000 --resp 127.0.0.1:0 --resp-max-connections 500")
-	for _, want := range []string{"--http-max-connections=100", "--resp-max-connections=50"} {
+	p := call{}.start(t, "bash", "-c", "ulimit -n 200 && exec weir serve --http 127.0.0.1:0 --set server.http.max_connections=1000 --resp 127.0.0.1:0 --set server.resp.max_connections=500")
+	for _, want := range []string{"server.http.max_connections=100", "server.resp.max_connections=50"} {
 		redistest.Await(t, want, func() bool { return strings.Contains(p.logs(), want) })
 	}
 	p.end()

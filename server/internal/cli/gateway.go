@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/server/internal/gateway"
 )
 
-func (v *server) openGateway(l *listenerFlags) error {
+func (v *server) openGateway(l *listener) error {
 	upstream, err := v.upstream()
 	if err != nil {
 		return err
@@ -23,8 +23,8 @@ func (v *server) openGateway(l *listenerFlags) error {
 	counts := v.count(l)
 	o := v.byRules(counts, gateway.TrustsPeer)
 	o.Read, o.GRPCStatus, o.Pages = gateway.Read, true, true
-	o.Observe = v.flags.access.observer(v.observed(counts))
-	o.Service = func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.flags.service) }
+	o.Observe = v.access.observer(v.observed(counts))
+	o.Service = func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.engine.Service) }
 	limit, err := httplimit.ByRules(v.engine.Gate, o)
 	if err != nil {
 		return err
@@ -37,23 +37,23 @@ func (v *server) openGateway(l *listenerFlags) error {
 	}
 	handler, err := gateway.New(upstream, limit, gateway.Config{
 		Form:         v.engine.Form,
-		StrictQuery:  v.flags.strictQuery,
+		StrictQuery:  v.engine.StrictQuery,
 		Clients:      v.engine.Clients,
 		Untrusted:    v.untrustedPeers(counts).look,
-		UpstreamHost: v.flags.upstreamHost,
+		UpstreamHost: v.engine.UpstreamHost,
 		Transport:    v.transport(upstream),
 		Upstreams:    v.upstreams,
 		Wrap:         wrap,
 		Answered:     sent.Answered,
-		Overrides:    v.flags.overrides,
-		MaxRequests:  v.flags.upstreamRequests,
+		Overrides:    v.engine.ForwardOverrides,
+		MaxRequests:  v.engine.UpstreamRequests,
 		Log:          v.log,
 		Observe:      func(status int, _ error) { sent.Failed(strconv.Itoa(status)) },
 	})
 	if err != nil {
-		return fmt.Errorf("--upstream: %w", err)
+		return fmt.Errorf("server.upstream: %w", err)
 	}
-	handler = v.flags.access.wrap(handler)
+	handler = v.access.wrap(handler)
 	server := newHTTPServer(l.listener, handler, 0, counts, v.log).traced(v, l)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("gateway"))
 	return nil
@@ -61,7 +61,7 @@ func (v *server) openGateway(l *listenerFlags) error {
 
 // upstream is the URL of the upstream; nil without one.
 func (v *server) upstream() (*url.URL, error) {
-	target := v.flags.upstream
+	target := v.engine.Upstream
 	if target == "" {
 		return nil, nil
 	}
@@ -73,8 +73,8 @@ func (v *server) upstream() (*url.URL, error) {
 	}
 	upstream, err := url.Parse(target)
 	if err != nil {
-		return nil, usagef("--upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000",
-			v.flags.upstream)
+		return nil, usagef("server.upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000",
+			v.engine.Upstream)
 	}
 	return upstream, nil
 }
@@ -85,13 +85,13 @@ func (v *server) transport(upstream *url.URL) http.RoundTripper {
 		return nil
 	}
 	t := gateway.NewTransport(upstream)
-	t.MaxConnsPerHost = v.flags.upstreamRequests
-	t.MaxIdleConnsPerHost = min(t.MaxIdleConnsPerHost, v.flags.upstreamRequests)
+	t.MaxConnsPerHost = v.engine.UpstreamRequests
+	t.MaxIdleConnsPerHost = min(t.MaxIdleConnsPerHost, v.engine.UpstreamRequests)
 	return t
 }
 
 // count registers the metrics of a listener.
-func (v *server) count(l *listenerFlags) *servermetrics.Server {
+func (v *server) count(l *listener) *servermetrics.Server {
 	return v.engine.Metrics.Server(l.name, l.counts.Open, l.counts.Refused)
 }
 
@@ -99,10 +99,10 @@ func (v *server) count(l *listenerFlags) *servermetrics.Server {
 func (v *server) byRules(counts *servermetrics.Server, trusts func(*http.Request) bool) *httplimit.RuleOptions {
 	o := v.engine.HTTPOptions()
 	o.Observe = v.afterwards(counts)
-	if name := v.flags.service; name != "" {
+	if name := v.engine.Service; name != "" {
 		o.Service = func(*http.Request) string { return name }
 	}
-	if name := v.flags.userHeader; name != "" {
+	if name := v.engine.UserHeader; name != "" {
 		o.User = func(r *http.Request) string {
 			if !trusts(r) { // any client can send the header
 				return ""

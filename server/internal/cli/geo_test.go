@@ -21,7 +21,7 @@ func TestGeoFileIsReloaded(t *testing.T) {
 	rules := write(t, t.TempDir(), "rules.yaml", geoRules)
 	country := func(code string) geotest.Records { return geotest.Records{"127.0.0.0/8": geotest.Country(code)} }
 	geo := geotest.File(t, country("DE"))
-	p := call{}.serve(t, "--config", rules, "--geo", geo, "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	p := call{}.serve(t, "--config", rules, "--set", "server.geo="+geo, "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	status := func(want int) {
 		t.Helper()
 		if got, _, body := get(t, p.at("gateway")+"/"); got != want {
@@ -61,7 +61,7 @@ func TestCountryHeaderOfTrustedProxiesAlone(t *testing.T) {
 		trusted, said string
 		want          int
 	}{{"127.0.0.1", "DE", 429}, {"127.0.0.1", "XX", 200}, {"127.0.0.1", "de", 200}, {"192.0.2.1", "DE", 200}} {
-		p := call{}.serve(t, "--config", rules, "--geo", geo, "--country-header", "CF-IPCountry", "--trusted-proxies", test.trusted,
+		p := call{}.serve(t, "--config", rules, "--set", "server.geo="+geo, "--set", "server.country_header=CF-IPCountry", "--trusted-proxies", test.trusted,
 			"--gateway", "127.0.0.1:0", "--upstream", "demo")
 		for _, want := range []int{200, test.want} {
 			if got, _, _ := get(t, p.at("gateway")+"/", "CF-IPCountry", test.said); got != want {
@@ -82,11 +82,11 @@ func TestRulesThatNeedGeoAreNotAcceptedWithoutIt(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--config", country}, "rules need the client's country (abroad), and nothing knows it: give a file with countries in --geo"},
-		{[]string{"--config", asn, "--geo", geo}, "rules need the client's autonomous system (network)"},
-		{[]string{"--config", country, "--country-header", "CF-IPCountry"}, "no proxy is trusted"},
-		{[]string{"--config", country, "--geo", country}, "no valid database"},
-		{[]string{"--config", country, "--geo", filepath.Join(dir, "none")}, "no such file"},
+		{[]string{"--config", country}, "rules need the client's country (abroad), and nothing knows it: give a file with countries in server.geo"},
+		{[]string{"--config", asn, "--set", "server.geo=" + geo}, "rules need the client's autonomous system (network)"},
+		{[]string{"--config", country, "--set", "server.country_header=CF-IPCountry"}, "no proxy is trusted"},
+		{[]string{"--config", country, "--set", "server.geo=" + country}, "no valid database"},
+		{[]string{"--config", country, "--set", "server.geo=" + filepath.Join(dir, "none")}, "no such file"},
 	} {
 		if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, test.args...)...); r.code == 0 || !strings.Contains(r.err, test.want) {
 			t.Errorf("%v: want %q:\n%v", test.args, test.want, r)
@@ -96,7 +96,7 @@ func TestRulesThatNeedGeoAreNotAcceptedWithoutIt(t *testing.T) {
 		t.Error(r)
 	}
 	changing := write(t, dir, "changing.yaml", "rules: []\n")
-	p := call{}.serve(t, "--config", changing, "--allow-empty")
+	p := call{}.serve(t, "--config", changing, "--set", "server.allow_empty=true")
 	write(t, dir, "changing.yaml", geoRules)
 	if got, _, body := post(t, p.at("http")+"/-/reload", ""); got != 422 || !strings.Contains(body, "rules need the client's country") {
 		t.Errorf("reload: %d %s", got, body)
@@ -111,7 +111,7 @@ func TestExplainShowsCountryAndASN(t *testing.T) {
 		"  - {name: other, match: {asn: 7, country: FR, path: /}, limit: 5/1h}\n")
 	geo := geotest.File(t, geotest.Records{"198.51.100.0/24": geotest.Country("DE")})
 	asn := geotest.File(t, geotest.Records{"198.51.100.0/24": geotest.ASN(64512)})
-	r := call{}.run(t, "explain", "--config", rules, "--geo", geo+","+asn, "--client", "198.51.100.7")
+	r := call{}.run(t, "explain", "--config", rules, "--set", "server.geo="+geo+","+asn, "--client", "198.51.100.7")
 	for _, want := range []string{"country DE\n", "asn     64512\n", "client.country=2:DE", "client.asn=5:64512", "country is DE, not FR", "autonomous system is 64512, not 7"} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("want %q:\n%v", want, r)

@@ -17,10 +17,11 @@ func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Servic
 	if err != nil {
 		return nil, err
 	}
-	return []grpcserver.Service{rls.New(v.engine.Gate, v.flags.rls), authorization}, nil
+	return []grpcserver.Service{rls.New(v.engine.Gate, rls.Options{NoHeaders: v.engine.RLSNoHeaders,
+		NoBody: v.engine.RLSNoBody, Unavailable: v.engine.RLSUnavailable}), authorization}, nil
 }
 
-func (v *server) openGRPC(l *listenerFlags) error {
+func (v *server) openGRPC(l *listener) error {
 	callers, err := v.callers(l, "grpc")
 	if err != nil {
 		return err

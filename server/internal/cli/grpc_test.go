@@ -53,8 +53,8 @@ func TestGRPCOverTLS(t *testing.T) {
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("server", "server-key")
 	a.Issue("client", "client-key")
-	p := call{}.serve(t, "--grpc", "127.0.0.1:0", "--grpc-tls-cert", a.File("server"), "--grpc-tls-key", a.File("server-key"),
-		"--grpc-client-ca", a.File("ca"))
+	p := call{}.serve(t, "--grpc", "127.0.0.1:0", "--set", "server.grpc.tls_cert="+a.File("server"), "--set", "server.grpc.tls_key="+a.File("server-key"),
+		"--set", "server.grpc.client_ca="+a.File("ca"))
 	pair, err := tls.LoadX509KeyPair(a.File("client"), a.File("client-key"))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestGRPCOverTLS(t *testing.T) {
 
 func TestGRPCOnAUnixSocketDrains(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--grpc", "unix://"+filepath.Join(t.TempDir(), "weir.sock"), "--drain", "1h")
+	p := call{}.serve(t, "--grpc", "unix://"+filepath.Join(t.TempDir(), "weir.sock"), "--set", "server.drain=1h")
 	conn := dialGRPC(t, p, nil)
 	if got := grpcHealth(t, conn); got != "SERVING" {
 		t.Error(got)

@@ -67,7 +67,7 @@ func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	authority := certtest.New(t, dir, "authority")
 	authority.Issue("cert", "key")
-	write(t, dir, "weir.yaml", "path_form: strict\nrules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
+	write(t, dir, "weir.yaml", "server: {path_form: strict}\nrules:\n  - {name: per-ip, key: [client.ip], limit: 5/10s}\n"+
 		"  - {name: login, match: {path: /login}, key: [client.ip], limit: 5/1m, ban: {after: 5 refusals within 10m, for: 15m}}\n")
 	write(t, dir, "login.rule", login("5/1m"))
 	tested := "rules: [{name: a, limit: 5/10s}]\ntests:\n  - {name: burst, requests: [{repeat: 6, expect: {passed: 5}}]}\n"

@@ -58,7 +58,7 @@ func (c hostileCase) run(t *testing.T) {
 				})
 			}
 			hostile := replaceRedis(c.stages[0])
-			args := []string{"--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--shutdown-timeout", "5s"}
+			args := []string{"--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--set", "server.shutdown_timeout=5s"}
 			for _, arg := range c.args {
 				args = append(args, strings.ReplaceAll(arg, "URL", redis.URL()))
 			}
@@ -105,12 +105,12 @@ func (p *process) readiness(code int, text string) {
 }
 
 // TestHostileRedis: the store is at the address of a server that answers what no Redis answers.
-// on_store_error decides within --store-timeout, /readyz says so, and Redis decides again when it is
+// on_store_error decides within server.store.timeout, /readyz says so, and Redis decides again when it is
 // back.
 func TestHostileRedis(t *testing.T) {
 	t.Parallel()
 	hostileCase{
-		args:   []string{"--store", "URL", "--store-timeout", hostileBudget.String()},
+		args:   []string{"--store", "URL", "--set", "server.store.timeout=" + hostileBudget.String()},
 		stages: []hostileStage{{nil, "HELLO"}, {redistest.Greeting, "EVALSHA"}},
 		starts: (*process).decidesWithoutRedis,
 		holds:  (*process).decidesWithoutRedis,
@@ -148,7 +148,7 @@ func TestHostileRedisOfRules(t *testing.T) {
 	subscribes := maps.Clone(redistest.Greeting)
 	subscribes["SUBSCRIBE"] = ">3\r\n$9\r\nsubscribe\r\n$17\r\nrate_limit_config\r\n:1\r\n"
 	hostileCase{
-		args:   []string{"--rules", "URL", "--rules-wait", "100ms"},
+		args:   []string{"--rules", "URL", "--set", "server.rules.wait=100ms"},
 		stages: []hostileStage{{nil, "HELLO"}, {redistest.Greeting, "SUBSCRIBE"}, {subscribes, "SCAN"}},
 		starts: func(p *process) {
 			p.readiness(http.StatusServiceUnavailable, "not all rules are loaded yet")

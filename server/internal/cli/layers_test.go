@@ -11,7 +11,8 @@ import (
 )
 
 const layered = `
-nodes: 3
+server:
+  nodes: 3
 rules:
   - {name: few, match: {path: /few}, limit: fixed_window 6/1h}
   - {name: hot, match: {path: /hot}, limit: fixed_window 1000000/1h, lease_percent: 10}
@@ -115,11 +116,11 @@ func TestNodesShareALimit(t *testing.T) {
 	p.end()
 }
 
-// TestLayersCanBeLeftOut with --without: then Redis is called for each refusal.
+// TestLayersCanBeLeftOut with server.without: then Redis is called for each refusal.
 func TestLayersCanBeLeftOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--without", "recall,coalesce,breaker,warm", "--telemetry", "off",
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--store", redis.URL(), "--set", "server.without=recall,coalesce,breaker,warm", "--set", "server.telemetry=off",
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	granted(t, p.at("gateway")+"/", 1)
 	before := scripts(redis)
@@ -128,8 +129,8 @@ func TestLayersCanBeLeftOut(t *testing.T) {
 	}
 	p.end()
 	for args, says := range map[string]string{
-		"--without=recal": `--without is "recal"; allowed, with commas: breaker, coalesce, recall, warm`,
-		"--nodes=0":       `--nodes is 0; allowed: 1 to 10000`,
+		"--set=server.without=recal": `server.without is "recal"; allowed, with commas: breaker, coalesce, recall, warm`,
+		"--set=server.nodes=0":       `server.nodes is "0"; allowed: a whole number from 1 to 10000`,
 	} {
 		if r := (call{}.run(t, "serve", args)); r.code != 2 || !strings.Contains(r.err, says) {
 			t.Errorf("%s: %v", args, r)

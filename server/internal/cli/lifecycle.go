@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weirproject/weir/rules"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,10 +25,16 @@ type frontEnd struct {
 // A lifecycle runs the front ends from start to shutdown.
 type lifecycle struct {
 	frontEnds []frontEnd
-	drain     time.Duration // from a signal to the shutdown
-	timeout   time.Duration // of the shutdown, until requests in flight are cut off
-	unready   func()        // called first when the shutdown begins
+	drain     atomic.Int64 // time.Duration from a signal to the shutdown
+	timeout   atomic.Int64 // time.Duration of the shutdown, until requests in flight are cut off
+	unready   func()       // called first when the shutdown begins
 	log       *slog.Logger
+}
+
+// set takes the settings, which may change while it runs.
+func (l *lifecycle) set(s *rules.Server) {
+	l.drain.Store(int64(s.Drain))
+	l.timeout.Store(int64(s.ShutdownTimeout))
 }
 
 // run serves until a signal or until a front end fails, and then shuts down. A second signal ends
@@ -42,7 +50,8 @@ func (l *lifecycle) run(signals <-chan os.Signal) error {
 	}
 	select {
 	case received := <-signals:
-		l.log.Info("shutting down: waiting for requests in flight", "signal", received.String(), "timeout", l.timeout)
+		l.log.Info("shutting down: waiting for requests in flight", "signal", received.String(), "timeout",
+			time.Duration(l.timeout.Load()))
 		l.leave()
 		if !l.wait(signals) {
 			return twice(l.atOnce())
@@ -68,20 +77,21 @@ func (l *lifecycle) leave() {
 // wait gives load balancers time to see that the server is not ready. It returns false if a signal
 // ended the wait.
 func (l *lifecycle) wait(signals <-chan os.Signal) bool {
-	if l.drain <= 0 {
+	drain := time.Duration(l.drain.Load())
+	if drain <= 0 {
 		return true
 	}
 	select {
 	case <-signals:
 		return false
-	case <-time.After(l.drain):
+	case <-time.After(drain):
 		return true
 	}
 }
 
 // end shuts all front ends down, in parallel.
 func (l *lifecycle) end(signals <-chan os.Signal) error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(l.timeout.Load()))
 	defer cancel()
 	began := time.Now()
 	finished := make(chan []string, 1)
@@ -91,7 +101,7 @@ func (l *lifecycle) end(signals <-chan os.Signal) error {
 		if len(cut) == 0 {
 			return nil
 		}
-		return fmt.Errorf("%s: requests in flight were cut off after %v; raise --shutdown-timeout",
+		return fmt.Errorf("%s: requests in flight were cut off after %v; raise server.shutdown_timeout",
 			strings.Join(cut, ", "), time.Since(began).Round(time.Millisecond))
 	case <-signals:
 		cancel()

@@ -106,7 +106,7 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 func TestASecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
-	p := upstream.gateway(t, "--shutdown-timeout", "1h")
+	p := upstream.gateway(t, "--set", "server.shutdown_timeout=1h")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGINT)
 	redistest.Await(t, "the listener to close", func() bool { return p.gone("gateway") })
@@ -122,7 +122,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 func TestShutdownCutsOffSlowRequests(t *testing.T) {
 	t.Parallel()
 	upstream := startSlow(t)
-	p := upstream.gateway(t, "--shutdown-timeout", "50ms")
+	p := upstream.gateway(t, "--set", "server.shutdown_timeout=50ms")
 	answer := upstream.ask(p)
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != 1 || !strings.Contains(p.logs(), "gateway (1): requests in flight were cut off after ") {
@@ -138,7 +138,7 @@ func TestShutdownWaitsForUpgradedConnections(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []string{"50ms", "10s"} {
 		upstream := startSlow(t)
-		p := upstream.gateway(t, "--shutdown-timeout", timeout)
+		p := upstream.gateway(t, "--set", "server.shutdown_timeout="+timeout)
 		_, address, _ := strings.Cut(p.at("gateway"), "://")
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -172,7 +172,7 @@ func TestShutdownWaitsForUpgradedConnections(t *testing.T) {
 // TestDrainServesWhileNotReady: load balancers see /readyz fail before connections do.
 func TestDrainServesWhileNotReady(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--drain", "1h")
+	p := call{}.serve(t, "--set", "server.drain=1h")
 	p.signal(syscall.SIGTERM)
 	redistest.Await(t, "readyz says no", func() bool {
 		status, _, _ := get(t, p.at("http")+"/readyz")
@@ -196,7 +196,7 @@ func TestDrainServesWhileNotReady(t *testing.T) {
 func TestNoRequestFailsWhileServersAreReplaced(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }))
 	defer upstream.Close()
-	args := []string{"--gateway", "127.0.0.1:0", "--upstream", upstream.URL, "--drain", "1s"}
+	args := []string{"--gateway", "127.0.0.1:0", "--upstream", upstream.URL, "--set", "server.drain=1s"}
 	now, next := call{}.serve(t, args...), call{}.serve(t, args...)
 	b := &balancer{}
 	b.to.Store(now)
@@ -306,7 +306,7 @@ func TestAnswersOfADrainingServerEndTheirConnections(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
-	p := call{}.serve(t, "--drain", "1h", "--gateway", "127.0.0.1:0", "--upstream", upstream.URL)
+	p := call{}.serve(t, "--set", "server.drain=1h", "--gateway", "127.0.0.1:0", "--upstream", upstream.URL)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	two := &http.Client{Transport: &http.Transport{Protocols: protocols}}
@@ -347,7 +347,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "--http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop the program that listens there, or give another address") {
+	if r := (call{}).run(t, "serve", "--http", listener.Addr().String()); r.code != 1 || !strings.Contains(r.err, "server.http: listen tcp "+listener.Addr().String()) || !strings.Contains(r.err, "address already in use: stop the program that listens there, or give another address") {
 		t.Error(r)
 	}
 }

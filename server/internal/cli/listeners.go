@@ -11,59 +11,75 @@ import (
 	"syscall"
 
 	"github.com/weirproject/weir/clientaddr"
-	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/listen"
 )
 
 const off = "off"
 
-// complete sets defaults that depend on other flags, and refuses flags that contradict each other.
-// routes reports whether the rule file has some.
-func (f *serveFlags) complete(routes bool) error {
-	if (f.upstream != "" || routes) && f.gateway.addr == "" {
-		f.gateway.addr = "127.0.0.1:8081"
+// A listener is one of the server's, with its settings.
+type listener struct {
+	name string
+	*rules.Listener
+	counts   listen.Counts
+	listener net.Listener // nil: off, or not open yet
+}
+
+// open reports whether it is open.
+func (l *listener) open() bool { return l != nil && l.listener != nil }
+
+// listeners are those of a server.
+type listeners struct{ http, gateway, resp, grpc, metrics *listener }
+
+func listenersOf(s *rules.Server) listeners {
+	return listeners{&listener{name: "http", Listener: &s.HTTP}, &listener{name: "gateway", Listener: &s.Gateway},
+		&listener{name: "resp", Listener: &s.RESP}, &listener{name: "grpc", Listener: &s.GRPC},
+		&listener{name: "metrics", Listener: &s.Metrics}}
+}
+
+func (l *listeners) all() []*listener {
+	return []*listener{l.http, l.gateway, l.resp, l.grpc, l.metrics}
+}
+
+// completeListeners sets defaults that depend on other settings, and refuses settings that contradict each other. asked
+// reports whether rules, and with them routes, may come from elsewhere.
+func completeListeners(s *rules.Server, set *rules.Set, asked bool) error {
+	if (s.Upstream != "" || len(set.Routes()) > 0) && s.Gateway.Listen == "" {
+		s.Gateway.Listen = "127.0.0.1:8081"
 	}
-	if f.upstream == "" && f.gateway.addr != "" && f.gateway.addr != off && !f.rules.asked() {
-		return usagef("--gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
+	if s.Upstream == "" && s.Gateway.Listen != "" && s.Gateway.Listen != off && !asked {
+		return usagef("server.gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
 			"--config with routes")
 	}
-	f.apart = f.metrics.addr != ""
-	for _, d := range f.all() {
-		if d.connections < 1 {
-			return usagef("--%s-max-connections is %d; allowed: 1 or more", d.name, d.connections)
+	all := listenersOf(s)
+	for _, l := range all.all() {
+		if l.Listen == off {
+			l.Listen = ""
 		}
-		if d.addr == off {
-			d.addr = ""
-		}
-		if err := d.checkPairs(); err != nil {
+		if err := checkPairs(l.name, l.Listener); err != nil {
 			return err
 		}
-		if d.clientCA != "" && len(d.certs) == 0 {
-			return usagef("--%[1]s-client-ca needs TLS: give --%[1]s-tls-cert and --%[1]s-tls-key", d.name)
-		}
 	}
-	if err := f.access.check(); err != nil {
-		return err
-	}
-	if f.upstreamRequests < 1 {
-		return usagef("--upstream-max-requests is %d; allowed: 1 or more", f.upstreamRequests)
-	}
-	if f.http.addr+f.gateway.addr+f.resp.addr+f.grpc.addr == "" {
+	if s.HTTP.Listen+s.Gateway.Listen+s.RESP.Listen+s.GRPC.Listen == "" {
 		return usagef("no listener is on: leave out --http off, or give --resp, --grpc or --upstream")
-	}
-	if f.shutdown < 0 || f.drain < 0 {
-		return usagef("--shutdown-timeout and --drain must not be below 0")
 	}
 	return nil
 }
 
-func (f *serveFlags) all() []*listenerFlags {
-	return []*listenerFlags{&f.http, &f.gateway, &f.resp, &f.grpc, &f.metrics}
+// checkPairs refuses certificates without a key, and the reverse.
+func checkPairs(name string, l *rules.Listener) error {
+	switch {
+	case len(l.TLSCert) != len(l.TLSKey):
+		return usagef("server.%[1]s.tls_cert has %[2]d files and server.%[1]s.tls_key %[3]d; each certificate needs "+
+			"its key, in the same order", name, len(l.TLSCert), len(l.TLSKey))
+	case l.ClientCA != "" && len(l.TLSCert) == 0:
+		return usagef("server.%[1]s.client_ca needs TLS: give server.%[1]s.tls_cert and server.%[1]s.tls_key", name)
+	}
+	return nil
 }
 
 // listen opens all listeners, and refuses public ones without authentication.
-func (v *server) listen(setup *engine.Setup) error {
-	f := v.flags
+func (v *server) listen() error {
 	const askToken = "a token (--token-file or WEIR_TOKEN; openssl rand -hex 32 makes one)"
 	tokens := v.secrets.token+v.secrets.readToken != ""
 	passed, err := v.system.passed()
@@ -71,34 +87,35 @@ func (v *server) listen(setup *engine.Setup) error {
 		return err
 	}
 	for _, d := range []struct {
-		*listenerFlags
+		*listener
 		closed bool // callers must authenticate, or access is public on purpose
 		ask    string
 	}{
-		{&f.http, tokens, askToken},
-		{&f.gateway, true, ""},
-		{&f.resp, v.secrets.password != "", "a password (--resp-password-file or WEIR_RESP_PASSWORD)"},
-		{&f.grpc, tokens, askToken},
-		{&f.metrics, true, ""}, // its address is given only to make it reachable
+		{v.http, tokens, askToken},
+		{v.gateway, true, ""},
+		{v.resp, v.secrets.password != "", "a password (server.resp.password_file or WEIR_RESP_PASSWORD)"},
+		{v.grpc, tokens, askToken},
+		{v.metrics, true, ""}, // its address is given only to make it reachable
 	} {
-		if d.addr == "" {
+		if d.Listen == "" {
 			continue
 		}
-		d.listener, err = v.listenAt(d.listenerFlags, passed, setup)
+		d.listener.listener, err = v.listenAt(d.listener, passed)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("--%s: %w: stop the program that listens there, or give another address", d.name, err)
+			return fmt.Errorf("server.%s: %w: stop the program that listens there, or give another address", d.name,
+				err)
 		}
 		if err != nil {
-			return fmt.Errorf("--%s: %w", d.name, err)
+			return fmt.Errorf("server.%s: %w", d.name, err)
 		}
-		switch exposed := !d.closed && d.clientCA == "" && !d.private(); {
-		case exposed && f.open:
+		switch exposed := !d.closed && d.ClientCA == "" && !d.private(); {
+		case exposed && v.engine.Server.Open:
 			v.log.Warn("listener without authentication on a public address",
-				"listener", d.name, "address", d.listener.Addr().String())
+				"listener", d.name, "address", d.listener.listener.Addr().String())
 		case exposed:
 			return usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
-				"or client certificates (--%[1]s-client-ca), or listen on 127.0.0.1; --open allows it",
-				d.name, d.listener.Addr(), d.ask)
+				"or client certificates (server.%[1]s.client_ca), or listen on 127.0.0.1; --open allows it",
+				d.name, d.listener.listener.Addr(), d.ask)
 		}
 		v.where = append(v.where, endpoint{name: d.name, address: d.url()})
 	}
@@ -109,22 +126,22 @@ func (v *server) listen(setup *engine.Setup) error {
 	return nil
 }
 
-func (v *server) listenAt(d *listenerFlags, passed map[string]*os.File, setup *engine.Setup) (net.Listener, error) {
-	c := listen.Config{Address: d.addr, Passed: passed, Certs: d.certs, Keys: d.keys, ClientCA: d.clientCA,
-		ProxyProtocol: d.proxyProtocol, Counts: &d.counts, Log: v.log,
-		PerAddress: (d.connections + 1) / 2, Exempt: exempt(setup.Clients)}
-	switch d.name {
+func (v *server) listenAt(l *listener, passed map[string]*os.File) (net.Listener, error) {
+	c := listen.Config{Address: l.Listen, Passed: passed, Certs: l.TLSCert, Keys: l.TLSKey, ClientCA: l.ClientCA,
+		ProxyProtocol: l.ProxyProtocol, Counts: &l.counts, Log: v.log,
+		PerAddress: (l.MaxConnections + 1) / 2, Exempt: exempt(v.engine.Clients)}
+	switch l.name {
 	case "resp": // it counts connections itself, to send an error before closing one
 	case "grpc":
-		c.NextProtos, c.Connections = []string{"h2"}, d.connections
+		c.NextProtos, c.Connections = []string{"h2"}, l.MaxConnections
 	default:
-		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, d.connections
+		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, l.MaxConnections
 	}
-	if d.name == "http" || d.name == "metrics" {
-		c.Reserve = min(max(d.connections/16, 2), 16)
+	if l.name == "http" || l.name == "metrics" {
+		c.Reserve = min(max(l.MaxConnections/16, 2), 16)
 	}
-	if d.proxyProtocol && !strings.HasPrefix(d.addr, "unix:") {
-		c.Trusted = setup.Trusted
+	if l.ProxyProtocol && !strings.HasPrefix(l.Listen, "unix:") {
+		c.Trusted = v.engine.Trusted
 	}
 	return c.Listen(context.Background())
 }
@@ -137,23 +154,23 @@ func exempt(clients *clientaddr.Extractor) func(netip.Addr) bool {
 
 // private reports whether only this machine can reach a listener. With the PROXY protocol a load
 // balancer forwards connections from elsewhere.
-func (f *listenerFlags) private() bool {
-	return listen.IsLoopbackListener(f.listener) && !f.proxyProtocol
+func (l *listener) private() bool {
+	return listen.IsLoopbackListener(l.listener) && !l.ProxyProtocol
 }
 
 // url is the URL of the listener.
-func (f *listenerFlags) url() string {
-	if at, ok := f.listener.Addr().(*net.UnixAddr); ok {
+func (l *listener) url() string {
+	if at, ok := l.listener.Addr().(*net.UnixAddr); ok {
 		return "unix:" + at.Name
 	}
-	scheme := map[string]string{"resp": "redis", "grpc": "grpc"}[f.name]
+	scheme := map[string]string{"resp": "redis", "grpc": "grpc"}[l.name]
 	if scheme == "" {
 		scheme = "http"
 	}
-	if len(f.certs) > 0 {
+	if len(l.TLSCert) > 0 {
 		scheme += "s"
 	}
-	return scheme + "://" + reachable(f.listener.Addr().String())
+	return scheme + "://" + reachable(l.listener.Addr().String())
 }
 
 // reachable is the address for a client on this machine.

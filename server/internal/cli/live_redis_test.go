@@ -108,7 +108,7 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	explain := func(args ...string) string {
-		r := call{}.run(t, append([]string{"explain", "--store", redis.URL(), "--store-timeout", "5s", "--client", "203.0.113.9"}, args...)...)
+		r := call{}.run(t, append([]string{"explain", "--store", redis.URL(), "--set", "server.store.timeout=5s", "--client", "203.0.113.9"}, args...)...)
 		if r.code != 0 {
 			t.Fatal(r)
 		}
@@ -226,7 +226,7 @@ func TestRulesOutliveTheirRedis(t *testing.T) {
 	}
 	p.obeys(60000)
 	p.end()
-	told := gatewayBy(t, "--rules", redis.URL(), "--allow-empty")
+	told := gatewayBy(t, "--rules", redis.URL(), "--set", "server.allow_empty=true")
 	redisCLI(t, redis, hash(5))
 	redisCLI(t, redis, reloadAll)
 	told.obeys(5)
@@ -246,8 +246,8 @@ func TestLayers(t *testing.T) {
 	}
 	defer book.Close()
 	ann := ledger.Author{Who: "ann"}
-	file := write(t, t.TempDir(), "weir.yaml", "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 5/1h}, {name: b, match: {path: /b}, limit: 5/1h}]\n")
-	p := gatewayBy(t, "--config", file, "--store-timeout", "5s", "--rules", "redis", "--ledger", "redis")
+	file := write(t, t.TempDir(), "weir.yaml", "server: {store: \""+redis.URL()+"\"}\nrules: [{name: a, limit: fixed_window 5/1h}, {name: b, match: {path: /b}, limit: 5/1h}]\n")
+	p := gatewayBy(t, "--config", file, "--set", "server.store.timeout=5s", "--rules", "redis", "--ledger", "redis")
 	p.obeys(5)
 	redisCLI(t, redis, hash(6))
 	redisCLI(t, redis, reloadAll)
@@ -259,7 +259,7 @@ func TestLayers(t *testing.T) {
 	}
 	p.obeys(7)
 	p.logged(`rule \"a\" of ledger replaces that of redis`)
-	replace(t, file, "store: "+redis.URL()+"\nrules: [{name: a, limit: fixed_window 8/1h}, {name: c, limit: fixed_window 9/1h}]\n")
+	replace(t, file, "server: {store: \""+redis.URL()+"\"}\nrules: [{name: a, limit: fixed_window 8/1h}, {name: c, limit: fixed_window 9/1h}]\n")
 	redistest.Await(t, "the file's other rule", func() bool { return policy(t, p) == `"a";q=7;w=3600, "c";q=9;w=3600` })
 	explained := call{}.run(t, "explain", "--config", file, "--rules", "redis", "--ledger", "redis", "http://example.com/")
 	if explained.code != 0 || !strings.Contains(explained.out, "7/1h") || !strings.Contains(explained.out, "9/1h") {
@@ -286,8 +286,8 @@ func TestSeveralHashes(t *testing.T) {
 	for limit, redis := range []*redistest.Server{one, two} {
 		redis.Do(strings.Fields(strings.Replace(hash(5+limit), "rate_limit_config:", "limits/", 1))...)
 	}
-	p := gatewayBy(t, "--rules", one.URL(), "--rules", two.URL(), "--rules-prefix", "limits/", "--rules-channel", "limits",
-		"--rules-refresh", "200ms")
+	p := gatewayBy(t, "--rules", one.URL(), "--rules", two.URL(), "--set", "server.rules.prefix=limits/", "--set", "server.rules.channel=limits",
+		"--set", "server.rules.refresh=200ms")
 	p.obeys(6)
 	redisCLI(t, one, "HSET limits/b limitType GLOBAL limitCount 9 timeWindow 3600 strategy FIXED_WINDOW enabled true")
 	redisCLI(t, one, "PUBLISH limits RELOAD_ALL")
@@ -304,7 +304,7 @@ func TestRedisIsDownAtTheStart(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
-	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--rules-wait", "100ms")
+	p := gatewayBy(t, "--config", file, "--rules", redis.URL(), "--set", "server.rules.wait=100ms")
 	p.obeys(5)
 	if code, _, body := get(t, p.at("http")+"/readyz"); code != 503 || !strings.Contains(body, "not all rules are loaded yet") {
 		t.Errorf("readyz: %d %s", code, body)

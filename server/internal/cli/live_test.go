@@ -198,11 +198,11 @@ func TestInvalidEditChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAllowEmpty: with --allow-empty a source may lose all its rules.
+// TestAllowEmpty: with --set server.allow_empty=true a source may lose all its rules.
 func TestAllowEmpty(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
-	p := gatewayBy(t, "--config", file, "--allow-empty")
+	p := gatewayBy(t, "--config", file, "--set", "server.allow_empty=true")
 	p.obeys(5)
 	replace(t, file, "rules: []\n")
 	p.obeys(0)
@@ -319,7 +319,7 @@ func TestURLIsPolled(t *testing.T) {
 	}))
 	defer server.Close()
 	token := write(t, t.TempDir(), "token", "a-token-for-the-rules\n")
-	p := gatewayBy(t, "--config", server.URL+"/weir.yaml", "--config-token-file", token, "--config-poll", "1s")
+	p := gatewayBy(t, "--config", server.URL+"/weir.yaml", "--set", "server.config.token_file="+token, "--set", "server.config.poll=1s")
 	p.obeys(5)
 	text.Store(ruleA(6))
 	p.obeys(6)
@@ -331,7 +331,7 @@ func TestURLIsPolled(t *testing.T) {
 	p.obeys(7)
 	p.end()
 	text.Store("")
-	r := call{}.run(t, "serve", "--config", server.URL, "--rules-wait", "1s", "--http", "127.0.0.1:0")
+	r := call{}.run(t, "serve", "--config", server.URL, "--set", "server.rules.wait=1s", "--http", "127.0.0.1:0")
 	if r.code != 1 || !strings.Contains(r.err, "could not be read within 1s") || !strings.Contains(r.err, "503") {
 		t.Error(r)
 	}
@@ -345,8 +345,8 @@ func TestURLIsPolled(t *testing.T) {
 func TestChangedSettingsAreLogged(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "weir.yaml", ruleA(5))
-	p := gatewayBy(t, "--config", file, "--client-header", "X-Forwarded-For")
-	replace(t, file, "store: redis://:secret@127.0.0.1:1\ntrusted_proxies: [10.0.0.0/8]\nclient_header: Forwarded\n"+ruleA(6))
+	p := gatewayBy(t, "--config", file, "--set", "server.client_header=X-Forwarded-For")
+	replace(t, file, "server: {store: redis://:secret@127.0.0.1:1, trusted_proxies: [10.0.0.0/8], client_header: Forwarded}\n"+ruleA(6))
 	p.obeys(6)
 	p.logged("store changed: takes effect at the next start")
 	p.logged("trusted_proxies changed: takes effect at the next start")
@@ -409,7 +409,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 // TestLintWarningsAreLogged: all of a file at the start, and after a change only new ones.
 func TestLintWarningsAreLogged(t *testing.T) {
 	t.Parallel()
-	const odd = "path_form: strict\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
+	const odd = "server: {path_form: strict}\nrules: [{name: a, limit: fixed_window %d/1h}, {name: b, match: {path: /a%%2fb}, limit: 5/1h}%s]\n"
 	file := write(t, t.TempDir(), "weir.yaml", fmt.Sprintf(odd, 5, ""))
 	p := gatewayBy(t, "--config", file)
 	p.logged("a%2fb")

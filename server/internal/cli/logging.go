@@ -11,28 +11,18 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 )
 
-// newLog returns the logger of --log-format and --log-level.
-func newLog(out io.Writer, format, level string) (*slog.Logger, error) {
-	var options slog.HandlerOptions
-	switch level {
-	case "debug":
-		options.Level = slog.LevelDebug
-	case "info":
-		options.Level = slog.LevelInfo
-	case "warn":
-		options.Level = slog.LevelWarn
-	case "error":
-		options.Level = slog.LevelError
-	default:
-		return nil, usagef("--log-level is %.80q; allowed: debug, info, warn, error", level)
+// levels are those of the setting log.level.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	"error": slog.LevelError}
+
+// newLog returns a logger whose level can be changed.
+func newLog(out io.Writer, format, word string, level *slog.LevelVar) *slog.Logger {
+	level.Set(levels[word])
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(out, options))
 	}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(out, &options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, &options)), nil
-	}
-	return nil, usagef("--log-format is %.80q; allowed: text, json", format)
+	return slog.New(slog.NewTextHandler(out, options))
 }
 
 // A serverLog sets the level of the lines of http.Server. Most lines are caused by clients (a

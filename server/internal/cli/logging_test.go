@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -15,11 +16,7 @@ func TestServerErrorsAreLogged(t *testing.T) {
 		"http: TLS handshake error from 192.0.2.1:4000: remote error: oops": "",
 	} {
 		var out bytes.Buffer
-		log, err := newLog(&out, "text", "info")
-		if err != nil {
-			t.Fatal(err)
-		}
-		newServerLog(log, nil).Print(line)
+		newServerLog(newLog(&out, "text", "info", new(slog.LevelVar)), nil).Print(line)
 		if got := out.String(); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s\nis logged as %q, want %s", line, got, want)
 		}

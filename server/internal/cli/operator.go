@@ -94,9 +94,9 @@ func (o *operator) operate(cmd *cobra.Command, args []string, run func(*operator
 // operatorToken is the token of the operator. In the environment of a server it is the first
 // admin token, without its name.
 func (s *System) operatorToken(file string) (string, error) {
-	flag := "token-file"
+	flag := "--token-file"
 	if file == "" && s.lookup("WEIR_TOKEN") == "" {
-		flag = "admin-token-file"
+		flag = "--admin-token-file"
 	}
 	text, err := s.secret(flag, file, func(text string) { warnTo(s.Err, text) })
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")

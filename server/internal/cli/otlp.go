@@ -6,36 +6,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/otlp"
 )
 
-func (f *serveFlags) addOTLP(flags *pflag.FlagSet) {
-	flags.StringVar(&f.otlp, "otlp", off,
-		"`URL` of an OpenTelemetry collector, such as http://127.0.0.1:4318, for\ntraces and metrics over OTLP/HTTP; "+
-			"env: the one of\nOTEL_EXPORTER_OTLP_ENDPOINT; off: neither")
-}
-
 // openOTLP begins to send traces, before the engine is opened.
-func (v *server) openOTLP(ctx context.Context, setup *engine.Setup) (err error) {
-	if v.flags.otlp == off {
+func (v *server) openOTLP(ctx context.Context) (err error) {
+	if v.engine.OTLP == off {
 		return nil
 	}
-	v.otlp, err = otlp.Open(ctx, otlp.Config{URL: v.flags.otlp, Node: setup.Node, Version: number(),
+	v.otlp, err = otlp.Open(ctx, otlp.Config{URL: v.engine.OTLP, Node: v.engine.NodeName, Version: number(),
 		Lookup: v.system.lookup, Log: v.log, Failed: func(err error) {
 			v.repeated.warn("OpenTelemetry reports an error", "error", err)
 		}})
 	switch {
 	case err != nil:
-		return usagef("--otlp: %v", err)
+		return usagef("server.otlp: %v", err)
 	case v.otlp == nil:
-		v.log.Warn("--otlp is given, but variables of OpenTelemetry (OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER, " +
+		v.log.Warn("server.otlp is given, but variables of OpenTelemetry (OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER, " +
 			"OTEL_METRICS_EXPORTER) switch traces and metrics off")
 	default:
-		setup.Trace = v.otlp.Verdict
+		v.engine.Trace = v.otlp.Verdict
 	}
 	return nil
 }
@@ -46,7 +37,7 @@ func (v *server) sendMetrics(ctx context.Context) error {
 		return nil
 	}
 	if err := v.otlp.Metrics(ctx, v.engine.Metrics.Metrics); err != nil {
-		return usagef("--otlp: %v", err)
+		return usagef("server.otlp: %v", err)
 	}
 	return nil
 }
@@ -67,12 +58,12 @@ func (v *server) closeOTLP(within time.Duration) {
 }
 
 // traced adds a span to each request of a listener, but for health checks, metrics and pages.
-func (d *httpServer) traced(v *server, l *listenerFlags) *httpServer {
+func (d *httpServer) traced(v *server, l *listener) *httpServer {
 	if v.otlp == nil {
 		return d
 	}
 	d.trace = func(r *http.Request) (*http.Request, func(status int)) {
-		if l == &v.flags.http && (!strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == console.SessionPath) {
+		if l == v.http && (!strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == console.SessionPath) {
 			return r, func(int) {}
 		}
 		return v.otlp.Request(l.name, r)

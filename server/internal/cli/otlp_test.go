@@ -22,7 +22,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 	}))
 	defer service.Close()
 	p := call{env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_SERVICE_NAME=edge"}}.serve(t,
-		"--limit", "5/1h", "--otlp", "env", "--node-name", "n7", "--upstream", service.URL, "--gateway", "127.0.0.1:0")
+		"--limit", "5/1h", "--set", "server.otlp=env", "--set", "server.node_name=n7", "--upstream", service.URL, "--gateway", "127.0.0.1:0")
 	status, _, told := get(t, p.at("gateway")+"/a")
 	if status != http.StatusOK || !strings.HasPrefix(told, "00-") {
 		t.Errorf("the upstream was told %q, %d", told, status)
@@ -64,7 +64,7 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 func TestHangingCollectorDelaysNoRequest(t *testing.T) {
 	t.Parallel()
 	p := call{env: []string{"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_METRIC_EXPORT_INTERVAL=1", "OTEL_BSP_MAX_QUEUE_SIZE=4",
-		"OTEL_BSP_EXPORT_TIMEOUT=600000", "OTEL_EXPORTER_OTLP_TIMEOUT=600000"}}.serve(t, "--limit", "5/1h", "--otlp", otlptest.Hanging(t))
+		"OTEL_BSP_EXPORT_TIMEOUT=600000", "OTEL_EXPORTER_OTLP_TIMEOUT=600000"}}.serve(t, "--limit", "5/1h", "--set", "server.otlp="+otlptest.Hanging(t))
 	for range 20 {
 		if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request":{"client":"203.0.113.1"}}`); status != http.StatusOK {
 			t.Errorf("status %d", status)
@@ -78,9 +78,9 @@ func TestHangingCollectorDelaysNoRequest(t *testing.T) {
 	if logs := p.logs(); !strings.Contains(logs, "the last traces and metrics were not sent") {
 		t.Errorf("the log says nothing about the loss: %s", logs)
 	}
-	for _, args := range [][]string{{"--otlp", "on"}, {"--otlp", ""}} {
+	for _, args := range [][]string{{"--set", "server.otlp=on"}, {"--set", "server.otlp=ftp://a"}} {
 		r := call{}.run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-		if r.code != 2 || !strings.Contains(r.err, "--otlp: the value is ") {
+		if r.code != 2 || !strings.Contains(r.err, "server.otlp: the value is ") {
 			t.Errorf("%q: exit %d %s", args, r.code, r.err)
 		}
 	}

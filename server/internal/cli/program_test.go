@@ -117,8 +117,8 @@ func (c call) serve(t *testing.T, args ...string) *process {
 	if !strings.Contains(strings.Join(args, " ")+strings.Join(c.env, " "), "HTTP=") && !contains(args, "--http") {
 		args = append(args, "--http", "127.0.0.1:0")
 	}
-	if contains(args, "--store") && !contains(args, "--store-timeout") {
-		args = append(args, "--store-timeout", "5s")
+	if contains(args, "--store") && !strings.Contains(strings.Join(args, " "), "server.store.timeout=") {
+		args = append(args, "--set", "server.store.timeout=5s")
 	}
 	return c.start(t, program, append([]string{"serve"}, args...)...)
 }

@@ -41,7 +41,7 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 			t.Errorf("request %d: %d, want %d", i+1, got, want)
 		}
 	}
-	live := call{}.run(t, "explain", "--limit", "fixed_window 4/1h", "--store", redis.URL(), "--store-timeout", "5s", "http://example.com/")
+	live := call{}.run(t, "explain", "--limit", "fixed_window 4/1h", "--store", redis.URL(), "--set", "server.store.timeout=5s", "http://example.com/")
 	if live.code != 0 || !strings.Contains(live.out, "429 Too Many Requests: refused by limit") || !strings.Contains(live.out, "with the counts of "+redis.URL()) {
 		t.Error(live)
 	}
@@ -172,7 +172,7 @@ func TestAdviceOnRedis(t *testing.T) {
 	redis := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--requirepass", "not-very-secret")
 	p := call{}.serve(t, "--store", strings.Replace(redis.URL(), "redis://", "redis://:not-very-secret@", 1))
 	p.end()
-	if !strings.Contains(p.logs(), "the command line shows the password in --store") {
+	if !strings.Contains(p.logs(), "the command line shows a password in a URL") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
 	if !strings.Contains(p.logs(), "maxmemory-policy allkeys-lru") {

@@ -27,7 +27,7 @@ func TestNoCallFailsWhileServersAreReplaced(t *testing.T) {
 
 // replaced replaces servers under the load of eight clients.
 func replaced(t *testing.T, listener string, client func(*balancer)) {
-	args := []string{"--" + listener, "127.0.0.1:0", "--drain", "1s"}
+	args := []string{"--" + listener, "127.0.0.1:0", "--set", "server.drain=1s"}
 	now, next := call{}.serve(t, args...), call{}.serve(t, args...)
 	b := &balancer{stop: make(chan struct{})}
 	b.to.Store(now)

@@ -60,7 +60,7 @@ func prefetched(set *rules.Set, name string) (list []string) {
 			continue
 		}
 		for _, limit := range rule.Limits() {
-			nodes := max(1, set.Nodes())
+			nodes := max(1, set.Server().Nodes)
 			list = append(list, fmt.Sprintf("with %s that prefetch units: %s", count(nodes, "node"),
 				engine.LeaseTerms(rule).Bound(limit, nodes)))
 		}

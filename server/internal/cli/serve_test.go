@@ -123,7 +123,7 @@ func TestRESP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const password = "a-password-of-some-length"
-	p := call{dir: dir}.serve(t, "--resp", "127.0.0.1:0", "--resp-password-file", write(t, dir, "password", password+"\n"))
+	p := call{dir: dir}.serve(t, "--resp", "127.0.0.1:0", "--set", "server.resp.password_file="+write(t, dir, "password", password+"\n"))
 	ask := func(auth string) string {
 		out, err := exec.CommandContext(t.Context(), "redis-cli", "-u", p.at("resp"), "-a", auth, "--no-auth-warning",
 			"CL.THROTTLE", "user:42", "1", "1", "3600").CombinedOutput()
@@ -234,7 +234,7 @@ func TestMetrics(t *testing.T) {
 func TestForwardAuth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := write(t, dir, "rules.yaml", "trusted_proxies: [127.0.0.1]\nrules: [{name: a, key: [client.ip], match: {path: /login}, limit: fixed_window 1/1h}]\n")
+	file := write(t, dir, "rules.yaml", "server: {trusted_proxies: [127.0.0.1]}\nrules: [{name: a, key: [client.ip], match: {path: /login}, limit: fixed_window 1/1h}]\n")
 	ask := func(p *process, client string) int {
 		status, _, _ := get(t, p.at("http")+"/v1/forward-auth", "X-Forwarded-Method", "POST", "X-Forwarded-Uri", "/./login",
 			"X-Forwarded-Host", "example.com", "X-Forwarded-For", client)
@@ -262,7 +262,7 @@ func TestForwardAuth(t *testing.T) {
 func TestPROXYProtocol(t *testing.T) {
 	t.Parallel()
 	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo",
-		"--gateway-proxy-protocol", "--trusted-proxies", "127.0.0.1")
+		"--set", "server.gateway.proxy_protocol=true", "--trusted-proxies", "127.0.0.1")
 	_, address, _ := strings.Cut(p.at("gateway"), "://")
 	for i, test := range []struct{ header, want string }{
 		{"PROXY TCP4 203.0.113.7 127.0.0.1 4000 80\r\n", "HTTP/1.1 200 OK"},
@@ -288,7 +288,7 @@ func TestPROXYProtocol(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "access.log")
-	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--access-log", name)
+	p := call{}.serve(t, "--limit", "fixed_window 1/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo", "--set", "server.access_log="+name)
 	var ids []string
 	for range 2 {
 		response, err := http.Get(p.at("gateway"))
@@ -313,9 +313,9 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("request %d had the id %s: %v: %s", i+1, ids[i], err, text)
 		}
 	}
-	for _, wrong := range [][]string{{"--access-log-format", "xml"}, {"--access-log-every", "0"}} {
+	for _, wrong := range [][]string{{"--set", "server.access_log.format=xml"}, {"--set", "server.access_log.every=0"}} {
 		if r := (call{}).run(t, append([]string{"serve", "--limit", "1/1h", "--upstream", "demo"}, wrong...)...); r.code != 2 ||
-			!strings.Contains(r.err, wrong[0]+" is ") {
+			!strings.Contains(r.err, strings.TrimRight(wrong[1], "=0xml")+" is ") {
 			t.Errorf("%v: %+v", wrong, r)
 		}
 	}
@@ -329,8 +329,8 @@ func TestUserAndService(t *testing.T) {
 		trusted string
 		want    int
 	}{{"127.0.0.1", 429}, {"192.0.2.1", 200}} {
-		p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--upstream", "demo", "--service", "mail",
-			"--user-header", "X-Remote-User", "--trusted-proxies", test.trusted)
+		p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--upstream", "demo", "--set", "server.service=mail",
+			"--set", "server.user_header=X-Remote-User", "--trusted-proxies", test.trusted)
 		for _, want := range []int{200, test.want} {
 			if got, _, _ := get(t, p.at("gateway")+"/", "X-Remote-User", "ann"); got != want {
 				t.Errorf("trusted %s: %d, want %d", test.trusted, got, want)
@@ -348,7 +348,7 @@ func TestMaxBytesBoundsLogs(t *testing.T) {
 		want, logs string
 	}{
 		{nil, `"within_limits"`, ""},
-		{[]string{"--max-bytes", "2000"}, `"store_failed"`, "--max-bytes"},
+		{[]string{"--set", "server.max_bytes=2000"}, `"store_failed"`, "server.max_bytes"},
 	} {
 		p := call{}.serve(t, append(test.args, "--limit", "sliding_log 100000/1h")...)
 		body := ""

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
@@ -34,9 +32,14 @@ const apiBodies = 30 * time.Second
 // A server is the state of one weir serve.
 type server struct {
 	system    *System
-	flags     *serveFlags
+	asked     bool // a flag names a rule source
 	engine    *engine.Engine
 	secrets   secrets
+	listeners      // open or nil
+	apart     bool // /metrics is not at http
+	access    accessLog
+	level     *slog.LevelVar
+	life      *lifecycle
 	otlp      *otlp.Exporter // nil: off
 	notify    *notifier
 	log       *slog.Logger
@@ -44,6 +47,7 @@ type server struct {
 	upstreams *gateway.Upstreams
 	frontEnds []frontEnd
 	where     []endpoint
+	opened    bool          // the engine
 	ended     chan struct{} // closed when the server begins to stop
 }
 
@@ -51,36 +55,47 @@ type server struct {
 type endpoint struct{ name, address string }
 
 // serve is the command, from its flags to its end.
-func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, signals, hup <-chan os.Signal) error {
-	log, err := newLog(s.Err, f.format, f.level)
+func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.Signal) error {
+	given, err := f.given(s)
 	if err != nil {
 		return err
 	}
+	var first rules.Server // without those of the file
+	given(&first)
+	first.Complete()
+	level := new(slog.LevelVar)
+	log := newLog(s.Err, first.LogFormat, first.LogLevel, level)
 	warn := func(text string) { log.Warn(text) }
-	for _, text := range s.unknownVariables(knownVariables(flags)) {
+	for _, text := range s.unknownVariables(knownVariables()) {
 		warn(text)
 	}
-	takeLog(log)
-	v := &server{system: s, flags: f, log: log, repeated: &repeatedLog{log: log}, ended: make(chan struct{}),
-		notify: s.notifier(log)}
 	collectAsUsual := collectLess()
 	defer collectAsUsual()
-	f.rules.Log = log
-	if err := f.readAlertSecrets(s, warn); err != nil {
-		return err
-	}
-	setup, err := f.rules.read(ctx, s, flags, warn)
+	c, err := f.configOf(s, warn)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(f.onLine, func(url string) bool { return engine.Masked(url) != url }) {
-		warn("the command line shows the password in --store, --rules, --ledger or --audit to every user of this " +
-			"machine: use WEIR_STORE, WEIR_RULES, WEIR_LEDGER or WEIR_AUDIT, or store in the rule file")
-	}
-	if v.secrets, err = f.readSecrets(s, warn); err != nil {
+	c.Log = log
+	e, err := engine.Read(ctx, c)
+	if err != nil {
 		return err
 	}
-	if err := v.start(ctx, setup, flags.Changed, signals); err != nil {
+	log = newLog(s.Err, e.LogFormat, e.LogLevel, level)
+	takeLog(log)
+	e.Log = log
+	if slices.ContainsFunc(f.onLine(), func(url string) bool { return engine.Masked(url) != url }) {
+		warn("the command line shows a password in a URL to every user of this machine: use a variable such as " +
+			"WEIR_STORE, or the file")
+	}
+	v := &server{system: s, asked: f.asked(s), engine: e, log: log, level: level, repeated: &repeatedLog{log: log},
+		ended: make(chan struct{}), notify: s.notifier(log)}
+	v.life = &lifecycle{unready: v.stopping, log: log}
+	v.life.set(&e.Server)
+	e.Changed = v.changed
+	if v.secrets, err = s.secretsOf(&e.Server, warn); err != nil {
+		return err
+	}
+	if err := v.start(ctx, signals); err != nil {
 		v.abandon()
 		return err
 	}
@@ -90,9 +105,8 @@ func serve(ctx context.Context, s *System, f *serveFlags, flags *pflag.FlagSet, 
 	defer end()
 	go v.notify.run(living, v.engine.Metrics.IsReady, v.engine.Metrics.Stuck)
 	go v.reloadOn(hup)
-	l := &lifecycle{frontEnds: v.frontEnds, drain: f.drain, timeout: f.shutdown, unready: v.stopping,
-		log: log}
-	err = l.run(signals)
+	v.life.frontEnds = v.frontEnds
+	err = v.life.run(signals)
 	flush := flushTime
 	if errors.Is(err, errTwice) {
 		flush = 0
@@ -108,7 +122,7 @@ func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 	}
 	return bounded(func() error {
 		v.closeOTLP(flush)
-		v.flags.access.end()
+		v.access.end()
 		defer v.upstreams.Close()
 		return v.engine.Close()
 	}, most, signals)
@@ -119,6 +133,12 @@ func (v *server) stopping() {
 	v.notify.send("STOPPING=1")
 	v.engine.Metrics.Stopping()
 	close(v.ended)
+}
+
+// changed puts the settings in force that need no restart.
+func (v *server) changed(now *rules.Server) {
+	v.level.Set(levels[now.LogLevel])
+	v.life.set(now)
 }
 
 // collectLess reduces garbage collection during the start: reading many rules leaves garbage that
@@ -139,10 +159,10 @@ const manyRules = 1000
 // settled completes new rules.
 func (v *server) settled(set *rules.Set) {
 	giveBack(set)
-	if v.flags.gateway.listener == nil {
+	if !v.gateway.open() {
 		return
 	}
-	hosts, err := v.flags.gateway.uncovered(set)
+	hosts, err := uncovered(&v.engine.Gateway, set)
 	if err == nil && len(hosts) > 0 { // the listener tells of files that it cannot use
 		v.log.Warn("no certificate of the gateway covers these hosts of routes", "hosts", hosts)
 	}
@@ -158,35 +178,38 @@ func giveBack(set *rules.Set) {
 
 // start opens everything, the listeners first: an address in use should be reported before the
 // wait for Redis. A signal ends the wait for the rules.
-func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag string) bool,
-	signals <-chan os.Signal) error {
-	if err := v.flags.complete(len(setup.Set.Routes()) > 0); err != nil {
+func (v *server) start(ctx context.Context, signals <-chan os.Signal) error {
+	e := v.engine
+	v.apart = e.Server.Metrics.Listen != ""
+	if err := completeListeners(&e.Server, e.Set, v.asked); err != nil {
 		return err
 	}
-	v.fitFiles(given)
-	err := v.listen(setup)
+	v.fitFiles()
+	v.listeners = listenersOf(&e.Server)
+	err := v.listen()
 	if err != nil {
 		return err
 	}
-	setup.Node = cmp.Or(setup.Node, v.nodeName(setup))
-	v.upstreams = gateway.NewUpstreams(v.flags.upstreamRequests, v.log)
-	setup.WithoutUsers = v.withoutUsers(setup)
-	setup.Prepare = func(set *rules.Set) (use func(), err error) {
-		switch err := v.checkKeys(setup, set); {
+	e.NodeName = cmp.Or(e.NodeName, v.nodeName())
+	v.upstreams = gateway.NewUpstreams(e.UpstreamRequests, v.log)
+	e.WithoutUsers = v.withoutUsers()
+	e.Prepare = func(set *rules.Set) (use func(), err error) {
+		switch err := v.checkKeys(set); {
 		case err != nil:
 			return nil, err
-		case v.flags.gateway.listener == nil:
+		case !v.gateway.open():
 			return func() {}, nil
 		}
 		return v.upstreams.Prepare(set)
 	}
-	setup.Settled = v.settled
-	if err = v.openOTLP(ctx, setup); err != nil {
+	e.Settled = v.settled
+	if err = v.openOTLP(ctx); err != nil {
 		return err
 	}
-	if v.engine, err = setup.Open(ctx); err != nil {
+	if err = e.Open(ctx); err != nil {
 		return err
 	}
+	v.opened = true
 	if err = v.sendMetrics(ctx); err != nil {
 		return err
 	}
@@ -202,22 +225,22 @@ func (v *server) start(ctx context.Context, setup *engine.Setup, given func(flag
 }
 
 // nodeName is the default name of this process: there may be several on one host.
-func (v *server) nodeName(setup *engine.Setup) string {
-	for _, l := range v.flags.all() {
-		if l.listener != nil {
+func (v *server) nodeName() string {
+	for _, l := range v.all() {
+		if l.open() {
 			if _, port, err := net.SplitHostPort(l.listener.Addr().String()); err == nil {
-				return setup.NodeName() + ":" + port
+				return v.engine.Node() + ":" + port
 			}
 		}
 	}
-	return setup.NodeName()
+	return v.engine.Node()
 }
 
-// openFrontEnds opens those whose listeners are open, in the order of serveFlags.all.
+// openFrontEnds opens those whose listeners are open, in the order of listeners.all.
 func (v *server) openFrontEnds() error {
-	for i, open := range []func(*listenerFlags) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
+	for i, open := range []func(*listener) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
 		v.openMetrics} {
-		if l := v.flags.all()[i]; l.listener != nil {
+		if l := v.all()[i]; l.open() {
 			if err := open(l); err != nil {
 				return err
 			}
@@ -228,19 +251,19 @@ func (v *server) openFrontEnds() error {
 
 // abandon closes everything that a failed start opened.
 func (v *server) abandon() {
-	for _, l := range v.flags.all() {
-		if l.listener != nil {
+	for _, l := range v.all() {
+		if l.open() {
 			l.listener.Close()
 		}
 	}
 	v.closeOTLP(0)
-	if v.engine != nil {
+	if v.opened {
 		v.engine.Close()
 		v.upstreams.Close()
 	}
 }
 
-func (v *server) openHTTP(l *listenerFlags) error {
+func (v *server) openHTTP(l *listener) error {
 	callers, err := v.callers(l, "http")
 	if err != nil {
 		return err
@@ -276,7 +299,7 @@ func (v *server) openHTTP(l *listenerFlags) error {
 		mux.Handle(console.SessionPath, pages)
 	}
 	mux.Handle("/-/reload", reload)
-	if !v.flags.apart {
+	if !v.apart {
 		mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
 	}
 	v.health(mux, l)
@@ -302,7 +325,7 @@ func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.rest.ServeHTTP(w, r)
 }
 
-func (v *server) openMetrics(l *listenerFlags) error {
+func (v *server) openMetrics(l *listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
 	v.health(mux, l)
@@ -319,7 +342,7 @@ const (
 
 // health adds the health checks, which answer whatever the Host is: a balancer's plain check sends none. Where local
 // refuses a name, they answer their status alone.
-func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
+func (v *server) health(mux *http.ServeMux, l *listener) {
 	mux.Handle(livePath, v.engine.Metrics.Live())
 	full, alone := v.engine.Metrics.Ready(), v.engine.Metrics.ReadyAlone()
 	mux.HandleFunc(readyPath, func(w http.ResponseWriter, r *http.Request) {
@@ -333,33 +356,33 @@ func (v *server) health(mux *http.ServeMux, l *listenerFlags) {
 
 // local refuses other host names than localhost on a private listener. Otherwise a web page could
 // read the names of rules by DNS rebinding: its own host name resolves to 127.0.0.1.
-func (f *listenerFlags) local(next http.Handler) http.Handler {
-	if !f.hidden() {
+func (l *listener) local(next http.Handler) http.Handler {
+	if !l.hidden() {
 		return next
 	}
 	return (&web.Access{Config: web.Config{Loopback: true}}).Guard(next)
 }
 
 // hidden reports whether a listener is on a loopback address, which web pages can reach and others cannot.
-func (f *listenerFlags) hidden() bool {
-	_, tcp := f.listener.Addr().(*net.TCPAddr)
-	return tcp && f.private()
+func (l *listener) hidden() bool {
+	_, tcp := l.listener.Addr().(*net.TCPAddr)
+	return tcp && l.private()
 }
 
-func (v *server) openRESP(l *listenerFlags) error {
+func (v *server) openRESP(l *listener) error {
 	opts := []resp.Option{
 		resp.WithPathForm(v.engine.Form),
-		resp.WithMaxConns(v.flags.resp.connections),
+		resp.WithMaxConns(l.MaxConnections),
 		resp.WithRefused(func() {
 			l.counts.Refuse()
 			v.repeated.warn("connection limit reached: new connections are closed",
-				"address", l.listener.Addr().String(), "connections", l.connections)
+				"address", l.listener.Addr().String(), "connections", l.MaxConnections)
 		}),
 	}
 	if v.secrets.password != "" {
 		opts = append(opts, resp.WithPassword("", v.secrets.password))
 	}
-	if v.flags.respFailOpen {
+	if v.engine.RESPFailOpen {
 		opts = append(opts, resp.WithFailOpen())
 	}
 	v.count(l)

@@ -11,12 +11,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirproject/weir/rules"
 )
 
 // shutDown sends SIGTERM to front ends, and returns the error and the time that it took.
 func shutDown(timeout time.Duration, frontEnds ...frontEnd) (time.Duration, error) {
 	var text bytes.Buffer
-	l := &lifecycle{frontEnds: frontEnds, timeout: timeout, unready: func() {}, log: slog.New(slog.NewTextHandler(&text, nil))}
+	l := &lifecycle{frontEnds: frontEnds, unready: func() {}, log: slog.New(slog.NewTextHandler(&text, nil))}
+	l.set(&rules.Server{ShutdownTimeout: timeout})
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGTERM
 	began := time.Now()

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// With --state a restart is no fresh quota.
+// With server.state a restart is no fresh quota.
 func TestStateSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state")
 	left := write(t, dir, "state.123.tmp", "of a process that was killed")
-	args := []string{"--state", file, "--limit", "fixed_window 3/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo"}
+	args := []string{"--set", "server.state=" + file, "--limit", "fixed_window 3/1h", "--gateway", "127.0.0.1:0", "--upstream", "demo"}
 	p := call{}.serve(t, args...)
 	for range 2 {
 		if got := status(t, p.at("gateway")+"/"); got != 200 {
@@ -51,7 +51,7 @@ func TestStateThatCannotBeUsedIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state")
-	call{}.serve(t, "--state", file).end()
+	call{}.serve(t, "--set", "server.state="+file).end()
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -60,16 +60,16 @@ func TestStateThatCannotBeUsedIsNotPassedOver(t *testing.T) {
 		"empty": "", "torn": string(whole[:len(whole)-5]), "foreign": "PNG\n", "changed": strings.Replace(string(whole), `"keys":0`, `"keys":1`, 1) + "x",
 	} {
 		write(t, dir, "state", text)
-		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--state", file)
+		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--set", "server.state="+file)
 		if r.code != 1 || !strings.Contains(r.err, "to start with empty counts, move that file away") || !strings.Contains(r.err, file) {
 			t.Errorf("%s: exit %d %s", name, r.code, r.err)
 		}
 	}
-	if r := (call{}).run(t, "serve", "--http", "127.0.0.1:0", "--state", filepath.Join(dir, "none", "state")); r.code != 1 || !strings.Contains(r.err, "--state: ") {
+	if r := (call{}).run(t, "serve", "--http", "127.0.0.1:0", "--set", "server.state="+filepath.Join(dir, "none", "state")); r.code != 1 || !strings.Contains(r.err, "server.state: ") {
 		t.Errorf("a directory that is not there: exit %d %s", r.code, r.err)
 	}
-	r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--state", filepath.Join(dir, "other"), "--store", "redis://127.0.0.1:1")
-	if r.code != 2 || !strings.Contains(r.err, "leave --state out") {
+	r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--set", "server.state="+filepath.Join(dir, "other"), "--store", "redis://127.0.0.1:1")
+	if r.code != 2 || !strings.Contains(r.err, "leave server.state out") {
 		t.Errorf("with a Redis: exit %d %s", r.code, r.err)
 	}
 }

@@ -69,7 +69,7 @@ func TestEveryNodeReportsAllRequests(t *testing.T) {
 	var servers []*process
 	for i := range 3 {
 		servers = append(servers, call{}.serve(t, "--limit", "fixed_window 50/1h", "--store", redis.URL(),
-			"--node-name", fmt.Sprint("n", i)))
+			"--set", "server.node_name="+fmt.Sprint("n", i)))
 	}
 	passed, refused := traffic(t, servers, 200)
 	agrees := func(list []*process) {
@@ -101,11 +101,11 @@ func TestEveryNodeReportsAllRequests(t *testing.T) {
 func TestStateDirKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
-	args := []string{"--limit", "fixed_window 5/1h", "--state-dir", dir}
+	args := []string{"--limit", "fixed_window 5/1h", "--set", "server.state_dir=" + dir}
 	p := call{}.serve(t, args...)
 	passed, refused := traffic(t, []*process{p}, 40)
 	if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...); r.code != 1 ||
-		!strings.Contains(r.err, "--state-dir: ") {
+		!strings.Contains(r.err, "server.state_dir: ") {
 		t.Errorf("a second process: exit %d %s", r.code, r.err)
 	}
 	p.end()
@@ -115,11 +115,11 @@ func TestStateDirKeepsTheHistory(t *testing.T) {
 	}
 	p.end()
 	for flags, says := range map[string]string{
-		"--store redis://127.0.0.1:1": "leave --state-dir out",
-		"--telemetry off":             "leave one of them out",
-		"--telemetry of":              `--telemetry is "of"; allowed: on, hidden, off`,
+		"--store redis://127.0.0.1:1": "leave server.state_dir out",
+		"--set server.telemetry=off":  "leave one of them out",
+		"--set server.telemetry=of":   `server.telemetry is "of"; `,
 	} {
-		r := call{}.run(t, append([]string{"serve", "--http", "127.0.0.1:0", "--state-dir", dir}, strings.Fields(flags)...)...)
+		r := call{}.run(t, append([]string{"serve", "--http", "127.0.0.1:0", "--set", "server.state_dir=" + dir}, strings.Fields(flags)...)...)
 		if r.code != 2 || !strings.Contains(r.err, says) {
 			t.Errorf("%s: exit %d %s", flags, r.code, r.err)
 		}
@@ -129,7 +129,7 @@ func TestStateDirKeepsTheHistory(t *testing.T) {
 // TestHiddenKeys are digests everywhere, and telemetry that is off answers nothing.
 func TestHiddenKeys(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--limit", "fixed_window 5/1h", "--telemetry", "hidden")
+	p := call{}.serve(t, "--limit", "fixed_window 5/1h", "--set", "server.telemetry=hidden")
 	traffic(t, []*process{p}, 80)
 	for _, path := range []string{"overview", "rules/limit", "recent"} {
 		if status, _, text := get(t, p.at("http")+"/v1/admin/telemetry/"+path); status != http.StatusOK ||
@@ -138,7 +138,7 @@ func TestHiddenKeys(t *testing.T) {
 		}
 	}
 	p.end()
-	p = call{}.serve(t, "--telemetry", "off")
+	p = call{}.serve(t, "--set", "server.telemetry=off")
 	if status, _, text := get(t, p.at("http")+"/v1/admin/telemetry/nodes"); status != http.StatusForbidden {
 		t.Errorf("%d %s", status, text)
 	}

@@ -20,7 +20,8 @@ func TestTLSOnEveryListener(t *testing.T) {
 	a.Issue("client", "client-key")
 	args := []string{"--upstream", "demo"}
 	for _, listener := range []string{"http", "gateway", "resp"} {
-		args = append(args, "--"+listener, "127.0.0.1:0", "--"+listener+"-tls-cert", a.File("server"), "--"+listener+"-tls-key", a.File("server-key"), "--"+listener+"-client-ca", a.File("ca"))
+		args = append(args, "--"+listener, "127.0.0.1:0", "--set", "server."+listener+".tls_cert="+a.File("server"),
+			"--set", "server."+listener+".tls_key="+a.File("server-key"), "--set", "server."+listener+".client_ca="+a.File("ca"))
 	}
 	p := call{}.serve(t, args...)
 	pair, err := tls.LoadX509KeyPair(a.File("client"), a.File("client-key"))
@@ -79,17 +80,17 @@ func TestHostsWithoutCertificates(t *testing.T) {
 	}
 	for key, want := range map[string]string{"one-key": "the host Example.org, which no certificate covers: " + a.File("one"),
 		"two-key": "key \"" + a.File("two-key") + "\", which must be PEM files of one certificate"} {
-		r := (call{in: in}).run(t, "check", "--gateway-tls-cert", a.File("one"), "--gateway-tls-key", a.File(key), "-")
+		r := (call{in: in}).run(t, "check", "--set", "server.gateway.tls_cert="+a.File("one"), "--set", "server.gateway.tls_key="+a.File(key), "-")
 		if r.code != 1 || !strings.Contains(r.out, want) {
 			t.Errorf("%+v; want %s", r, want)
 		}
 	}
-	if r := (call{in: in}).run(t, "check", "--gateway-tls-cert", a.File("one"), "-"); r.code != 2 {
+	if r := (call{in: in}).run(t, "check", "--set", "server.gateway.tls_cert="+a.File("one"), "-"); r.code != 2 {
 		t.Errorf("a certificate without its key: %+v", r)
 	}
 	file := write(t, t.TempDir(), "weir.yaml", in)
-	p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--gateway-tls-cert", a.File("one"),
-		"--gateway-tls-key", a.File("one-key"))
+	p := call{}.serve(t, "--config", file, "--gateway", "127.0.0.1:0", "--set", "server.gateway.tls_cert="+a.File("one"),
+		"--set", "server.gateway.tls_key="+a.File("one-key"))
 	p.logged("covers these hosts of routes\" hosts=[Example.org]")
 	replace(t, file, strings.Replace(in, "Example.org", "example.net", 1))
 	p.logged("covers these hosts of routes\" hosts=[example.net]")
@@ -102,7 +103,7 @@ func TestHealthOfATLSServer(t *testing.T) {
 	a := certtest.New(t, t.TempDir(), "authority")
 	a.Issue("server", "server-key")
 	a.Issue("other", "other-key")
-	p := call{}.serve(t, "--http-tls-cert", a.File("server"), "--http-tls-key", a.File("server-key"))
+	p := call{}.serve(t, "--set", "server.http.tls_cert="+a.File("server"), "--set", "server.http.tls_key="+a.File("server-key"))
 	_, address, _ := strings.Cut(p.at("http"), "://")
 	for name, want := range map[string]int{"server": 0, "other": 1} {
 		env := []string{"WEIR_HTTP=" + address, "WEIR_HTTP_TLS_CERT=" + a.File(name) + ",second.pem"}

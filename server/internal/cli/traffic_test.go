@@ -66,7 +66,8 @@ func madeTraffic() (list []entry) {
 }
 
 const trafficRules = `
-trusted_proxies: [127.0.0.1]
+server:
+  trusted_proxies: [127.0.0.1]
 rules:
   - {name: per-ip, key: [client.ip v6/128], limit: fixed_window 20/1d}
   - {name: images, match: {path: /images/**}, key: [client.ip v6/128], limit: sliding_log 4/1d}

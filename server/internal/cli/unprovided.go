@@ -3,19 +3,17 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/rules"
 )
 
 // checkKeys refuses rules whose key the front ends cannot fill. At the gateway a rule by user without on_missing would
 // count all clients together where no proxy states users: three requests of a stranger would shut out everybody. Only
 // the gateway reads bodies.
-func (v *server) checkKeys(setup *engine.Setup, set *rules.Set) error {
-	gateway := v.flags.gateway.listener != nil
-	known := map[string]bool{"body": gateway, "user": setup.WithoutUsers == "", "route": !gateway,
+func (v *server) checkKeys(set *rules.Set) error {
+	gateway := v.gateway.open()
+	known := map[string]bool{"body": gateway, "user": v.engine.WithoutUsers == "", "route": !gateway,
 		"descriptor": !gateway}
 	for _, rule := range set.Rules() {
 		for need, component := range rule.Unprovided() {
@@ -28,15 +26,15 @@ func (v *server) checkKeys(setup *engine.Setup, set *rules.Set) error {
 }
 
 // withoutUsers says why the gateway knows no users; "" if it does, or if there is none.
-func (v *server) withoutUsers(setup *engine.Setup) string {
-	trusts := len(setup.Trusted) > 0 || slices.Contains(setup.TrustedProxies, "unix")
-	if v.flags.gateway.listener == nil || v.flags.userHeader != "" && trusts {
+func (v *server) withoutUsers() string {
+	trusts := len(v.engine.TrustedProxies) > 0
+	if !v.gateway.open() || v.engine.UserHeader != "" && trusts {
 		return ""
 	}
 	return "the gateway knows no users: " + nameUsers
 }
 
-const nameUsers = "name the header in which --trusted-proxies state it in --user-header"
+const nameUsers = "name the header in which --trusted-proxies state it in server.user_header"
 
 // unknownKey says what to do about a component that the front ends do not know.
 func unknownKey(rule *rules.Rule, need, component string) string {
@@ -74,7 +72,7 @@ func startsWith(need string) string {
 	case "body":
 		return ": weir serve starts only with a gateway"
 	case "user":
-		return ": with a gateway, weir serve starts only with --user-header and --trusted-proxies, or with " +
+		return ": with a gateway, weir serve starts only with server.user_header and --trusted-proxies, or with " +
 			"on_missing in the rule"
 	}
 	return ", which a gateway does not know: with one, weir serve starts only with on_missing in the rule"

@@ -24,7 +24,7 @@ func TestKeysThatNoFrontEndKnowsAreNotAccepted(t *testing.T) {
 		want string
 	}{
 		{append([]string{"--config", user}, gateway...), "rule login-user counts by user, which the gateway does not know"},
-		{append([]string{"--config", user, "--user-header", "X-User"}, gateway...), "counts by user"},
+		{append([]string{"--config", user, "--set", "server.user_header=X-User"}, gateway...), "counts by user"},
 		{append([]string{"--config", described}, gateway...), "rule a counts by descriptor.a"},
 		{[]string{"--config", body}, "only the gateway reads bodies"},
 	} {
@@ -71,7 +71,7 @@ func TestKeysThatSomethingProvidesFor(t *testing.T) {
 	matched := write(t, dir, "matched.yaml", strings.Replace(loginByUser, "path: /login", "user: ann", 1))
 	gateway := []string{"--upstream", "demo", "--gateway", "127.0.0.1:0"}
 	for _, args := range [][]string{{"--config", user}, append([]string{"--config", skipped}, gateway...), append([]string{"--config", matched}, gateway...),
-		append([]string{"--config", user, "--user-header", "X-User", "--trusted-proxies", "127.0.0.1"}, gateway...)} {
+		append([]string{"--config", user, "--set", "server.user_header=X-User", "--trusted-proxies", "127.0.0.1"}, gateway...)} {
 		call{}.serve(t, args...).end()
 	}
 }

@@ -21,8 +21,8 @@ type untrustedPeers struct {
 func (v *server) untrustedPeers(counts *servermetrics.Server) *untrustedPeers {
 	return &untrustedPeers{
 		clients:    v.engine.Clients,
-		userHeader: http.CanonicalHeaderKey(v.flags.userHeader),
-		unix:       strings.HasPrefix(v.flags.gateway.addr, "unix:"),
+		userHeader: http.CanonicalHeaderKey(v.engine.UserHeader),
+		unix:       strings.HasPrefix(v.gateway.Listen, "unix:"),
 		counts:     counts,
 		repeated:   v.repeated,
 	}

@@ -14,7 +14,7 @@ import (
 // A proxy that is not trusted makes all its clients one: the log names the missing flag.
 func TestUntrustedProxyIsLogged(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--limit", "2/1h per user", "--user-header", "X-User", "--trusted-proxies", "192.0.2.1",
+	p := call{}.serve(t, "--limit", "2/1h per user", "--set", "server.user_header=X-User", "--trusted-proxies", "192.0.2.1",
 		"--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for range 3 {
 		get(t, p.at("gateway")+"/", "X-Forwarded-For", "198.51.100.7", "X-User", "ann")
@@ -30,7 +30,7 @@ func TestUntrustedProxyIsLogged(t *testing.T) {
 	}
 	p.end()
 
-	trusting := call{}.serve(t, "--limit", "2/1h", "--trusted-proxies", "127.0.0.1", "--client-header", "CF-Connecting-IP", "--gateway", "127.0.0.1:0", "--upstream", "demo")
+	trusting := call{}.serve(t, "--limit", "2/1h", "--trusted-proxies", "127.0.0.1", "--set", "server.client_header=CF-Connecting-IP", "--gateway", "127.0.0.1:0", "--upstream", "demo")
 	for i, want := range []int{200, 200, 429} {
 		if got, _, _ := get(t, trusting.at("gateway")+"/", "CF-Connecting-IP", "198.51.100.7"); got != want {
 			t.Errorf("request %d: %d, want %d", i, got, want)
@@ -80,9 +80,9 @@ func TestExplainTellsWhatIsNotBelieved(t *testing.T) {
 func TestErrorsOfTrustedProxiesNameTheFlag(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ value, want string }{
-		{"10.0.0.1/8", `--trusted-proxies has "10.0.0.1/8"; allowed: 10.0.0.0/8 for that network`},
-		{"0.0.0.0/1,128.0.0.0/1", "--trusted-proxies: trusted is [0.0.0.0/1 128.0.0.0/1]; allowed: the networks of your proxies; together these are all of IPv4"},
-		{"x", `--trusted-proxies has "x"; allowed:`},
+		{"10.0.0.1/8", `server.trusted_proxies has "10.0.0.1/8"; allowed: 10.0.0.0/8 for that network`},
+		{"0.0.0.0/1,128.0.0.0/1", "server.trusted_proxies, server.client_header: trusted is [0.0.0.0/1 128.0.0.0/1]; allowed: the networks of your proxies; together these are all of IPv4"},
+		{"x", `server.trusted_proxies has "x"; allowed:`},
 	} {
 		r := call{}.run(t, "serve", "--http", "127.0.0.1:0", "--trusted-proxies", tt.value)
 		if r.code != 2 || !strings.Contains(r.err, tt.want) {

@@ -108,9 +108,7 @@ func (f *verifyFlags) read(ctx context.Context, target string) (err error) {
 
 // readRules takes the components of keys that clients spell.
 func (f *verifyFlags) readRules(ctx context.Context) error {
-	config := engine.Defaults()
-	config.Rules = f.config
-	setup, err := engine.Read(ctx, config)
+	setup, err := engine.Read(ctx, engine.Config{Rules: f.config, Given: localOnly})
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 const loginRules = `
-path_form: strict
+server:
+  path_form: strict
 rules:
   - name: login
     match: {path: /login}

@@ -95,12 +95,12 @@ func startWithTokens(t *testing.T) *server {
 	t.Helper()
 	dir := t.TempDir()
 	var flags []string
-	for flag, line := range map[string]string{"--admin-token-file": "ann:" + writer, "--admin-read-token-file": "ben:" + reader} {
+	for flag, line := range map[string]string{"server.admin.token_file": "ann:" + writer, "server.admin.read_token_file": "ben:" + reader} {
 		file := filepath.Join(dir, strings.Trim(flag, "-"))
 		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		flags = append(flags, flag, file)
+		flags = append(flags, "--set", flag+"="+file)
 	}
 	return start(t, someRules, flags...)
 }

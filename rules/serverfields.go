@@ -1,0 +1,377 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirproject/weir/internal/bounds"
+)
+
+const wholeDay = 24 * time.Hour
+
+// serverFields is the table of the section server, from which docs/reference/server.md, the variables WEIR_… and --set
+// follow.
+var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
+	{"store", headed(&storeFields), "where counts are: see `store.url`", ""},
+	{"nodes", number(1, bounds.Sharing, func(s *Server) *int { return &s.Nodes }),
+		"1 to 10,000: processes that share the store; while it does not answer, each grants " +
+			"[its share](../howto/layers.md#fallback)", "`1`"},
+	{"without", texts("layer", bounds.Values, func(s *Server) *[]string { return &s.Without }),
+		"[layers](../howto/layers.md) before Redis to leave out: `breaker`, `coalesce`, `recall`, `warm`", "none"},
+	{"max_keys", number(1, 1<<30, func(s *Server) *int { return &s.MaxKeys }), "most keys in memory", "`1000000`"},
+	{"max_bytes", number(1, 1<<50, func(s *Server) *int64 { return &s.MaxBytes }),
+		"most bytes of keys, logs and leases in memory", "`1073741824`"},
+	{"fallback_keys", number(1, bounds.FallbackKeys, func(s *Server) *int { return &s.FallbackKeys }),
+		"1 to 1,073,741,824: keys of rules with `on_store_error: local` that each process counts in memory while the " +
+			"store answers", "`1000000`"},
+	{"state", setting("text", func(s *Server) *string { return &s.State }),
+		"file that keeps the [counts in memory](weir.md#keep-counts) across restarts", "none"},
+	{"config", within(&configFields), "how `--config` is read", ""},
+	{"rules", headed(&hashFields), "rules in Redis: see `rules.redis`", ""},
+	{"ledger", headed(&ledgerFields), "operators' rules: see `ledger.url`", ""},
+	{"allow_empty", truth(func(s *Server) *bool { return &s.AllowEmpty }),
+		"accept an empty rule set; otherwise the last rules stay in force", "`false`"},
+	{"trusted_proxies", texts("proxy", bounds.Proxies, func(s *Server) *[]string { return &s.TrustedProxies }),
+		"addresses and networks of your proxies, whose headers are trusted; `unix`: peers on a Unix socket", "none"},
+	{"client_header", oneWord(clientHeaders, func(s *Server) *string { return &s.ClientHeader }),
+		"the header with the client's address: `X-Forwarded-For`, `Forwarded`, `X-Real-IP` or `CF-Connecting-IP`; " +
+			"the last two only if every trusted proxy sets them", "`X-Forwarded-For`"},
+	{"user_header", setting("text", func(s *Server) *string { return &s.UserHeader }),
+		"the header with the user, set by trusted proxies", "none"},
+	{"country_header", setting("text", func(s *Server) *string { return &s.CountryHeader }),
+		"the header with the client's [country](rules.md#country-and-network-operator), such as `CF-IPCountry`, set " +
+			"by trusted proxies", "none"},
+	{"geo", texts("text", bounds.Values, func(s *Server) *[]string { return &s.Geo }),
+		"files with the [country or the autonomous system](rules.md#country-and-network-operator) of addresses, in " +
+			"MaxMind's format (.mmdb); read again when they change", "none"},
+	{"path_form", texts("path_form", bounds.Values, func(s *Server) *[]string { return &s.PathForm }),
+		"words: [the form of paths](rules.md#the-form-of-paths) in requests and rules",
+		"that of `service_kind`, or `strict`"},
+	{"any_method", truth(func(s *Server) *bool { return &s.AnyMethod }),
+		"accept HTTP methods that are not registered or not in capitals", "`false`"},
+	{"hash_key_file", secretFile(func(s *Server) *string { return &s.HashKeyFile }),
+		"file with the secret for hashing long keys, the same on all nodes", "none"},
+	{"http", headed(listenerFields("server_http", "the API, forward-auth, metrics and health", "`127.0.0.1:8080`",
+		func(s *Server) *Listener { return &s.HTTP })), "see `http.listen`", ""},
+	{"gateway", headed(listenerFields("server_gateway", "the [gateway](../howto/gateway.md)",
+		"`127.0.0.1:8081` with an upstream or routes",
+		func(s *Server) *Listener { return &s.Gateway })), "see `gateway.listen`", ""},
+	{"resp", headed(respFields), "see `resp.listen`", ""},
+	{"grpc", headed(listenerFields("server_grpc",
+		"[Envoy's](../howto/envoy.md) rate limit service and ext_authz, and health",
+		"`off`", func(s *Server) *Listener { return &s.GRPC })), "see `grpc.listen`", ""},
+	{"metrics", headed(listenerFields("server_metrics", "/metrics and health, in place of /metrics at `http`",
+		"at `http`", func(s *Server) *Listener { return &s.Metrics })), "see `metrics.listen`", ""},
+	{"rls", within(&rlsFields), "Envoy's rate limit service", ""},
+	{"upstream", headed(&upstreamFields), "the service behind the gateway: see `upstream.url`", ""},
+	{"service", setting("text", func(s *Server) *string { return &s.Service }),
+		"name of the service behind the gateway, for rules that match `service`", "none"},
+	{"forward_overrides", truth(func(s *Server) *bool { return &s.ForwardOverrides }),
+		"forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override", "`false`"},
+	{"strict_query", truth(func(s *Server) *bool { return &s.StrictQuery }),
+		"refuse query strings that servers parse differently", "`false`"},
+	{"access_log", headed(&accessFields), "lines for requests of the gateway: see `access_log.file`", ""},
+	{"token_file", secretFile(func(s *Server) *string { return &s.TokenFile }), "file with the token of the API",
+		"none"},
+	{"read_token_file", secretFile(func(s *Server) *string { return &s.ReadTokenFile }),
+		"file with a read-only token of the API", "none"},
+	{"admin", within(&adminFields), "access to the [admin API](admin.md)", ""},
+	{"open", truth(func(s *Server) *bool { return &s.Open }),
+		"allow listening on other than loopback addresses without authentication", "`false`"},
+	{"shutdown_timeout", alive(duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration {
+		return &s.ShutdownTimeout
+	})), "for requests in progress to finish after a signal", "`10s`"},
+	{"drain", alive(duration(0, wholeDay, func(s *Server) *time.Duration { return &s.Drain })),
+		"time to continue serving after a signal, with /readyz failing", "`0s`"},
+	{"node_name", setting("text", func(s *Server) *string { return &s.NodeName }),
+		"name of this process in the console and in audit records", "the host's name and a port"},
+	{"audit", headed(&auditFields), "the [audit log](../howto/audit.md): see `audit.to`", ""},
+	{"alerts", setting("text", func(s *Server) *string { return &s.Alerts }),
+		"[alerts](../howto/alerts.md) in the log and to the webhook: `on`, `off`, or settings that differ from " +
+			"reject_share=10%,degraded=on,window=1m,minimum=100,resolve=1m", "`on`"},
+	{"alert", within(&alertFields), "where alerts go", ""},
+	{"telemetry", oneWord([]string{"on", "hidden", "off"}, func(s *Server) *string { return &s.Telemetry }),
+		"[statistics](telemetry.md) of rules and keys, for the console and its API: `on`, `hidden` (keys as digests) " +
+			"or `off`", "`on`"},
+	{"state_dir", setting("text", func(s *Server) *string { return &s.StateDir }),
+		"folder that keeps 24 hours of these statistics, where counts are in memory; Redis has them otherwise",
+		"none, so that a restart loses them"},
+	{"otlp", setting("text", func(s *Server) *string { return &s.OTLP }),
+		"URL of an [OpenTelemetry collector](telemetry.md#opentelemetry), such as http://127.0.0.1:4318, for traces " +
+			"and metrics over OTLP/HTTP; `env`: the one of OTEL_EXPORTER_OTLP_ENDPOINT; `off`: neither", "`off`"},
+	{"log", within(&logFields), "the log, on standard error", ""},
+}}
+
+var storeFields = mapping[Server]{"server_store", "leave it out", []field[Server]{
+	{"url", setting("store", func(s *Server) *string { return &s.Store }),
+		"where counts are: `memory`, or the [URL of a Redis](../howto/redis.md#opening), such as redis://host:6379/0",
+		"`memory`"},
+	{"timeout", duration(time.Millisecond, time.Hour, func(s *Server) *time.Duration { return &s.StoreTimeout }),
+		"of a call of Redis; then `on_store_error` of each rule decides", "`50ms`"},
+}}
+
+var configFields = mapping[Server]{"server_config", "leave it out", []field[Server]{
+	{"token_file", setting("text", func(s *Server) *string { return &s.ConfigToken }),
+		"file with the bearer token for a URL in `--config`", "none"},
+	{"poll", duration(100*time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.ConfigPoll }),
+		"100ms (a URL: 1s) to 24h: between reads without a change notification", "`30s`"},
+}}
+
+var hashFields = mapping[Server]{"server_rules", "leave it out", []field[Server]{
+	{"redis", whole(texts("text", bounds.Values, func(s *Server) *[]string { return &s.Hashes })),
+		"URLs of Redis with a [hash for each rule](../howto/redis-rules.md), or `redis` for that of `store`; later " +
+			"ones override earlier ones", "none"},
+	{"prefix", setting("text", func(s *Server) *string { return &s.HashPrefix }), "of the keys of those hashes",
+		"`rate_limit_config:`"},
+	{"channel", setting("text", func(s *Server) *string { return &s.HashChannel }),
+		"the channel that announces their changes", "`rate_limit_config`"},
+	{"refresh", duration(100*time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.Refresh }),
+		"100ms to 24h: between reads of rules in Redis without a change notification", "`30s`"},
+	{"wait", duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.StartWithin }),
+		"time that the start waits for rule sources that cannot be read", "`10s`"},
+}}
+
+var ledgerFields = mapping[Server]{"server_ledger", "leave it out", []field[Server]{
+	{"url", setting("text", func(s *Server) *string { return &s.Ledger }),
+		"operators' [rules and exceptions](admin.md), which override other sources: URL of a Redis, `redis` for that " +
+			"of `store`, a file, `memory`, or `none`", "the store's own, or memory without Redis"},
+	{"name", setting("text", func(s *Server) *string { return &s.LedgerName }), "prefix of its keys, and its channel",
+		"`weir:rules`"},
+}}
+
+// listenerFields is the table of a listener.
+func listenerFields(name, what, unset string, at func(*Server) *Listener) *mapping[Server] {
+	return &mapping[Server]{name, "leave it out", []field[Server]{
+		{"listen", setting("text", func(s *Server) *string { return &at(s).Listen }),
+			"address of " + what + ": host:port, unix:///path, fd:NAME (a socket that systemd passed), or `off`",
+			unset},
+		{"tls_cert", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).TLSCert }),
+			"PEM files of server certificates, which enable TLS; the name that the client asks for chooses one, else " +
+				"the first", "none"},
+		{"tls_key", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).TLSKey }),
+			"PEM files of their keys, in the same order", "none"},
+		{"client_ca", setting("text", func(s *Server) *string { return &at(s).ClientCA }),
+			"PEM file of the authority of client certificates, which are then required", "none"},
+		{"proxy_protocol", truth(func(s *Server) *bool { return &at(s).ProxyProtocol }),
+			"read the PROXY protocol from trusted proxies", "`false`"},
+		{"max_connections", number(1, 1<<30, func(s *Server) *int { return &at(s).MaxConnections }),
+			"most open connections; connections beyond it are closed", "`10000`"},
+	}}
+}
+
+var respFields = &mapping[Server]{"server_resp", "leave it out", slices.Concat(
+	listenerFields("", "the [Redis protocol](resp.md)", "`off`", func(s *Server) *Listener { return &s.RESP }).fields,
+	[]field[Server]{
+		{"password_file", secretFile(func(s *Server) *string { return &s.RESPPasswordFile }),
+			"file with the password of the listener", "none"},
+		{"fail_open", truth(func(s *Server) *bool { return &s.RESPFailOpen }),
+			"allow CL.THROTTLE while the store is down, instead of returning an error", "`false`"},
+	})}
+
+var rlsFields = mapping[Server]{"server_rls", "leave it out", []field[Server]{
+	{"no_headers", truth(func(s *Server) *bool { return &s.RLSNoHeaders }),
+		"leave RateLimit, Retry-After and the like out of answers to Envoy's rate limit filter", "`false`"},
+	{"no_body", truth(func(s *Server) *bool { return &s.RLSNoBody }),
+		"leave out the body of refusals to Envoy's rate limit filter; to gRPC clients Envoy sends it as the message",
+		"`false`"},
+	{"unavailable", truth(func(s *Server) *bool { return &s.RLSUnavailable }),
+		"answer Envoy's rate limit filter UNAVAILABLE, so that its failure_mode_deny decides, where the store does " +
+			"not answer and a rule has `on_store_error: deny`; otherwise OVER_LIMIT", "`false`"},
+}}
+
+var upstreamFields = mapping[Server]{"server_upstream", "leave it out", []field[Server]{
+	{"url", setting("text", func(s *Server) *string { return &s.Upstream }),
+		"URL of the service behind the gateway, or `demo` for a built-in one; with routes in the rules, of requests " +
+			"without a route", "none"},
+	{"host", truth(func(s *Server) *bool { return &s.UpstreamHost }),
+		"send the upstream's name as Host instead of the client's", "`false`"},
+	{"max_requests", number(1, 1<<30, func(s *Server) *int { return &s.UpstreamRequests }),
+		"most concurrent requests to the upstream; requests beyond it are answered 503", "`10000`"},
+}}
+
+var accessFields = mapping[Server]{"server_access_log", "leave it out", []field[Server]{
+	{"file", setting("text", func(s *Server) *string { return &s.AccessLog }),
+		"file with a line for each request of the gateway; `-`: standard output", "none"},
+	{"format", oneWord([]string{"json", "combined"}, func(s *Server) *string { return &s.AccessLogFormat }),
+		"of these lines: `json` or `combined`", "`json`"},
+	{"every", number(1, 1<<30, func(s *Server) *int { return &s.AccessLogEvery }),
+		"of the requests answered below 400, one in so many is logged; all others are", "`1`"},
+}}
+
+var adminFields = mapping[Server]{"server_admin", "leave it out", []field[Server]{
+	{"token_file", secretFile(func(s *Server) *string { return &s.AdminTokenFile }),
+		"file with tokens of operators, who may change rules; one per line, `TOKEN` or `NAME:TOKEN`", "none"},
+	{"read_token_file", secretFile(func(s *Server) *string { return &s.AdminReadTokenFile }),
+		"file with read-only tokens of the admin API", "none"},
+	{"certs", texts("text", bounds.Values, func(s *Server) *[]string { return &s.AdminCerts }),
+		"common names of client certificates that may change rules", "none"},
+	{"read_certs", texts("text", bounds.Values, func(s *Server) *[]string { return &s.AdminReadCerts }),
+		"common names of client certificates that may read rules", "none"},
+}}
+
+var auditFields = mapping[Server]{"server_audit", "leave it out", []field[Server]{
+	{"to", texts("text", 3, func(s *Server) *[]string { return &s.Audit }),
+		"where refusals, bans, operators' changes and store outages are recorded: `redis`, the URL of a Redis, or " +
+			"a file; one of each kind", "nowhere"},
+	{"keys", oneWord([]string{"shown", "hashed", "hidden"}, func(s *Server) *string { return &s.AuditKeys }),
+		"keys in records: `shown`, `hashed` with the secret of `hash_key_file`, or `hidden`", "`shown`"},
+	{"keep", number(1, 100_000_000, func(s *Server) *int { return &s.AuditKeep }),
+		"about how many refusals `redis` keeps; as many bans, and as many other records", "`100000`"},
+	{"file_size", number(1, 100_000, func(s *Server) *int { return &s.AuditSize }),
+		"MB at which a file is renamed to FILE.1; four older files are kept", "`100`"},
+}}
+
+var alertFields = mapping[Server]{"server_alert", "leave it out", []field[Server]{
+	{"webhook_file", secretFile(func(s *Server) *string { return &s.AlertWebhookFile }),
+		"file with the URL that alerts are posted to", "none"},
+	{"secret_file", secretFile(func(s *Server) *string { return &s.AlertSecretFile }),
+		"file with the secret that signs them", "none"},
+	{"format", oneWord([]string{"json", "slack", "feishu", "dingtalk"},
+		func(s *Server) *string { return &s.AlertFormat }),
+		"of what is posted: `json`, `slack`, `feishu` or `dingtalk`", "`json`"},
+	{"language", oneWord([]string{"en", "zh"}, func(s *Server) *string { return &s.AlertLanguage }),
+		"of what is posted: `en` or `zh`", "`en`"},
+}}
+
+var logFields = mapping[Server]{"server_log", "leave it out", []field[Server]{
+	{"format", oneWord([]string{"text", "json"}, func(s *Server) *string { return &s.LogFormat }),
+		"`text` or `json`", "`text`"},
+	{"level", alive(oneWord([]string{"debug", "info", "warn", "error"},
+		func(s *Server) *string { return &s.LogLevel })), "least level: `debug`, `info`, `warn` or `error`", "`info`"},
+}}
+
+// headed is a mapping, or the value of its first field alone.
+func headed(m *mapping[Server]) value[Server] {
+	v := within(m)
+	v.headed, v.first = true, &m.fields[0].value.shape
+	v.read = func(d *decoder, p place, n *yaml.Node, s *Server) {
+		if n.Kind == yaml.MappingNode {
+			m.read(d, p, n, s)
+			return
+		}
+		m.fields[0].value.read(d, p, n, s)
+	}
+	return v
+}
+
+// within is a mapping whose fields are of the same Go type.
+func within(m *mapping[Server]) value[Server] {
+	return value[Server]{shape: shape{name: m.name}, inner: m,
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) { m.read(d, p, n, s) }}
+}
+
+// alive marks a field whose change is in force without a restart.
+func alive(v value[Server]) value[Server] {
+	v.live = true
+	return v
+}
+
+// setting is one value.
+func setting(name string, at func(*Server) *string) value[Server] {
+	v := text(name, at)
+	v.show = func(s *Server) []string { return stateOf(*at(s)) }
+	return v
+}
+
+func secretFile(at func(*Server) *string) value[Server] { return setting("secret_file", at) }
+
+// stateOf is a value that is set.
+func stateOf[T comparable](value T) []string {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return []string{fmt.Sprint(value)}
+}
+
+// texts is one value, or a list; a command line has commas between its values.
+func texts(name string, most int, at func(*Server) *[]string) value[Server] {
+	v := list(name, most, at)
+	v.commas = true
+	v.show = func(s *Server) []string { return *at(s) }
+	return v
+}
+
+// whole marks a list whose values may have commas.
+func whole(v value[Server]) value[Server] {
+	v.commas = false
+	return v
+}
+
+// oneWord is one of some words.
+func oneWord(allowed []string, at func(*Server) *string) value[Server] {
+	v := choice(allowed, at)
+	v.show = func(s *Server) []string { return stateOf(*at(s)) }
+	v.read = func(d *decoder, p place, n *yaml.Node, s *Server) {
+		given := d.text(p, n)
+		if given != "" && !slices.Contains(allowed, given) {
+			d.wrong(n, "%s is %.80q; %s", p, given, oneOf(given, v.words))
+		}
+		*at(s) = given
+	}
+	return v
+}
+
+// truth is true or false.
+func truth(at func(*Server) *bool) value[Server] {
+	return value[Server]{shape: shape{name: "enabled"},
+		show: func(s *Server) []string { return stateOf(*at(s)) },
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) {
+			switch given := d.text(p, n); {
+			case given == "true" && !quoted(n):
+				*at(s) = true
+			case given == "false" && !quoted(n):
+				*at(s) = false
+			case given != "":
+				d.wrong(n, "%s is %.80q; allowed: true or false, unquoted", p, given)
+			}
+		}}
+}
+
+// number is a whole number.
+func number[I int | int64](from, to I, at func(*Server) *I) value[Server] {
+	return value[Server]{shape: shape{from: float64(from), to: float64(to)},
+		show: func(s *Server) []string { return stateOf(*at(s)) },
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) {
+			given := d.text(p, n)
+			i, err := strconv.ParseInt(given, 10, 64)
+			if given != "" && (err != nil || I(i) < from || I(i) > to || given[0] == '+' || quoted(n)) {
+				d.wrong(n, "%s is %.80q; allowed: a whole number from %d to %d, unquoted", p, given, from, to)
+				return
+			}
+			*at(s) = I(i)
+		}}
+}
+
+// duration is a time.
+func duration(from, to time.Duration, at func(*Server) *time.Duration) value[Server] {
+	return value[Server]{shape: shape{name: "duration"},
+		show: func(s *Server) []string { return stateOf(*at(s)) },
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) {
+			given := d.text(p, n)
+			took, err := time.ParseDuration(given)
+			if given != "" && (err != nil || took < from || took > to) {
+				d.wrong(n, "%s is %.80q; allowed: a time with its unit from %v to %v, such as 10s or 500ms", p, given,
+					inShort(from), inShort(to))
+				return
+			}
+			*at(s) = took
+		}}
+}
+
+// inShort is a time without zeros at its end: 24h for 24h0m0s.
+func inShort(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
