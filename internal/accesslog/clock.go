@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A clock reads times. It remembers the last second that it read, because most lines have that of the line before.
+// A clock reads times. It remembers the last second that it read, because most lines have the second of the line
+// before.
 type clock struct {
 	zone *time.Location // of times that do not say theirs
 	unit time.Duration  // the finest resolution of the times that were read

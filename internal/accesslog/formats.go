@@ -63,7 +63,7 @@ func candidates(o Options) (list []format, err error) {
 	return list, nil
 }
 
-// format compiles a row. Its errors are mistakes of the table, all of which each call of Open compiles.
+// format compiles a row. Its errors are mistakes of the table; each call of Open compiles all rows.
 func (r *row) format() format {
 	if r.places != "" {
 		list, err := parsePlaces(r.places)

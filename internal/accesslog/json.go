@@ -137,7 +137,7 @@ func (s *scanner) more(closing byte) (more bool, err error) {
 	return false, errJSON
 }
 
-// object reads an object, of which n, if not nil, has values.
+// object reads an object; n, if not nil, names the values to keep.
 func (s *scanner) object(n *node, depth int) (err error) {
 	s.at++
 	if s.peek() == '}' {

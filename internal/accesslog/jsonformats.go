@@ -62,7 +62,7 @@ func mapped(text string) (f format, err error) {
 	}}, nil
 }
 
-// jsonFormat is the format that reads lines with the keys of a sample; false is that they lack what is needed, or the
+// jsonFormat is the format that reads lines with the keys of a sample; false: a needed value is missing, or the
 // time.
 func jsonFormat(name string, places []place, timeIs TimeIs, sample []string) (format, bool) {
 	lines := decode(sample)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// longestLine is that of a line that is read.
+	// longestLine is the longest line that is read.
 	longestLine = 64 << 10
 	// endless is the length of a line that no log has.
 	endless = 64 << 20
@@ -75,7 +75,7 @@ func (l *lines) next() (line []byte, err error) {
 	return bytes.TrimSuffix(line, []byte("\r")), nil
 }
 
-// readPast reads past the rest of a line, of which beginning is the first part.
+// readPast reads past the rest of a line that starts with beginning.
 func (l *lines) readPast(beginning []byte) (line []byte, err error) {
 	line = bytes.Clone(beginning[:longestExample])
 	l.number++

@@ -21,10 +21,10 @@ type Options struct {
 	// Window is how late a line may be to be sorted; 0 is a minute. Later lines are kept, with the time of the request
 	// before them.
 	Window time.Duration
-	// Zone is that of times that do not say theirs; nil is UTC.
+	// Zone is the zone of times without one; nil is UTC.
 	Zone *time.Location
 	// Progress, if non-nil, is called by Open and Next with the bytes read from all files, compressed ones as they are,
-	// and their total; 0 if it is not known, as that of a pipe.
+	// and their total; 0 if it is not known, as a pipe's.
 	Progress func(read, total int64)
 }
 
@@ -39,15 +39,15 @@ const (
 	longestExample = 300
 )
 
-// A File is what was found in a file.
+// A File has the findings in a file.
 type File struct {
 	Name   string
 	Format string // "" of an empty file
-	// Resolution is that of the time: of nginx's combined format, one second.
+	// Resolution is the resolution of the time: of nginx's combined format, one second.
 	Resolution time.Duration
 	// TimeIs says which moment of a request Record.Time is.
 	TimeIs TimeIs
-	// Lines are those read so far; Requests are their requests, Unread those that could not be read. The others are
+	// Lines are the lines read so far; Requests are their requests, Unread the unreadable lines. The others are
 	// blank, or headers of the file.
 	Lines, Requests, Unread int64
 	// Late requests came later than Options.Window, and have the time of the request before them.
@@ -58,7 +58,7 @@ type File struct {
 // TimeIs is a moment of a request.
 type TimeIs string
 
-// The moments that formats have. Start is also an end of which the duration is known. Either is that of combined and
+// The moments that formats have. Start is also an end with a known duration. Either is the moment of combined and
 // common, which nginx writes with the end, and Apache with the start.
 const (
 	Start  TimeIs = "start"
@@ -118,8 +118,8 @@ func Open(names []string, stdin io.Reader, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Next reads the next request into r, of which it uses the memory of Fields again. Texts of r stay valid. The error is
-// io.EOF at the end; another one says in which file, and how far it was read. Time does not go back.
+// Next reads the next request into r, and reuses the memory of its Fields. Texts of r stay valid. The error is
+// io.EOF at the end; another one names the file, and the position in it. Time does not go back.
 func (l *Log) Next(r *Record) error {
 	for len(l.merge) > 0 {
 		f := l.files[l.merge.pop().slot]
@@ -159,7 +159,7 @@ func (l *Log) advance(f *file) {
 	f.close()
 }
 
-// Files are what was found in the files so far, in the order of their names.
+// Files are the findings in the files so far, in the order of their names.
 func (l *Log) Files() []File {
 	var list []File
 	for _, f := range l.files {
@@ -231,7 +231,7 @@ func (f *file) open(stdin io.Reader, formats []format) error {
 	return f.detect(formats)
 }
 
-// A counter counts what is read from a file.
+// A counter counts bytes read from a file.
 type counter struct{ *file }
 
 func (c counter) Read(p []byte) (int, error) {

@@ -57,8 +57,8 @@ const (
 	fieldsRoom = 3 // of a record, before it needs memory of its own
 )
 
-// An order holds records until none that comes later can belong before them. Most lines of a log are in order already:
-// they wait in a queue, which costs nothing; the others wait in a heap.
+// An order holds records until no later one can belong before them. Most lines of a log are in order already:
+// they wait in a cheap queue; the others wait in a heap.
 type order struct {
 	window int64 // microseconds
 	most   int   // records that wait

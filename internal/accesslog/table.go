@@ -23,7 +23,7 @@ const (
 	envoyAddresses = `"$forwarded" "$http_user_agent" "$request_id" "$host" "$upstream_host"`
 )
 
-// rows are in the order in which they are tried: a line of vhost_common could be one of common whose user has a space.
+// rows are in the order of their trial: a line of vhost_common could be a line of common with a space in the user.
 // Sources:
 // https://nginx.org/en/docs/http/ngx_http_log_module.html,
 // https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/log-format/,
@@ -98,7 +98,7 @@ var names = map[string]variable{
 // MapFields are the names that Options.Map may have; header.NAME too.
 func MapFields() []string { return append(slices.Sorted(maps.Keys(names)), "header.NAME") }
 
-// nginxVariables are those that have a meaning here. nginx writes the line when the request has ended.
+// nginxVariables are the variables with a meaning here. nginx writes the line when the request has ended.
 // https://nginx.org/en/docs/varindex.html
 var nginxVariables = map[string]variable{
 	"remote_addr":        {field: client, rank: 1},
@@ -127,7 +127,7 @@ var nginxVariables = map[string]variable{
 	"http_user_agent":    {field: agent, header: "User-Agent"},
 }
 
-// apacheDirectives are those that have a meaning here. Apache's time is that of the start.
+// apacheDirectives are the directives with a meaning here. Apache's time is the start.
 // https://httpd.apache.org/docs/2.4/mod/mod_log_config.html
 var apacheDirectives = map[string]variable{
 	"a":          {field: client, rank: 2},

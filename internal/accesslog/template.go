@@ -35,7 +35,7 @@ var (
 	errEnd   = errors.New("there is more than the format has")
 )
 
-// A variable is what a name in a template means.
+// A variable is the meaning of a name in a template.
 type variable struct {
 	field  field
 	header string // the name of a header field
@@ -116,12 +116,12 @@ func headerVariable(name string) variable {
 	return variable{field: header, header: name, list: name == "X-Forwarded-For"}
 }
 
-// pathAndQuery stands for %U%q, the path and ?query, which need nothing between them.
+// pathAndQuery stands for %U%q, the path and ?query, which need no text between them.
 const pathAndQuery = "{target}U"
 
 var (
 	apacheName = regexp.MustCompile(`%[!<>,\d]*(\{[^}]*\})?(\^\w\w|[A-Za-z])`)
-	// %t writes brackets of its own.
+	// %t writes brackets itself.
 	apacheText = strings.NewReplacer(`\"`, `"`, `\t`, "\t", `\\`, `\`, "%%", "\x00", "%t", "[%t]", "%U%q",
 		"%"+pathAndQuery)
 )
@@ -212,7 +212,7 @@ func (t *template) has(fields ...field) bool {
 	return slices.ContainsFunc(t.tokens, func(k token) bool { return slices.Contains(fields, k.field) })
 }
 
-// format is the template as a format, whose time is the start if the template has that or the duration.
+// format is the template as a format; its time is the start if the template has that or the duration.
 func (t *template) format(otherwise TimeIs) format {
 	if slices.ContainsFunc(t.tokens, func(k token) bool { return startsKnown(k.field) }) {
 		otherwise = Start

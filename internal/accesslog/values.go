@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/internal/netaddr"
 )
 
-// A field is what a value of a line is.
+// A field is the kind of a value in a line.
 type field uint8
 
 const (
@@ -47,7 +47,7 @@ var (
 	errSize    = errors.New("the number of bytes is not a number")
 )
 
-// none is a time that the line does not have.
+// none stands for the time of a line without one.
 const none = math.MinInt64
 
 // A draft collects the values of a line in a record.

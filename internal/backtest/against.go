@@ -7,7 +7,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A comparison is that with other rules, which are the old ones.
+// A comparison compares the rules with other ones, the old rules.
 type comparison struct {
 	old      *other
 	config   *Config
@@ -55,7 +55,7 @@ func (x *comparison) change(rule string) *Change {
 	return x.newly[rule]
 }
 
-// nameIn is the rule that stops a request; "passed" if none does.
+// nameIn is the rule that stops a request; "passed" if no rule does.
 func nameIn(set *rules.Set, r result) string {
 	switch i := r.rule(); {
 	case !r.stopped():
@@ -67,7 +67,7 @@ func nameIn(set *rules.Set, r result) string {
 	}
 }
 
-// listOfFile is what stands for the deny list of a file where rules are named.
+// listOfFile stands for the deny list of a file where rules are named.
 const listOfFile = "(deny list)"
 
 // result is the comparison in the report.

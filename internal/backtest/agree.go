@@ -21,10 +21,10 @@ type Agreement struct {
 // Differs is the number of requests that are decided otherwise.
 func (a *Agreement) Differs() int64 { return a.OnlyLog + a.OnlyRules }
 
-// limitStatus are the fields in which accesslog has what nginx says of its own limits.
+// limitStatus are the fields of accesslog with nginx's outcome of its limits.
 var limitStatus = []string{"Limit-Req-Status", "Limit-Conn-Status"}
 
-// Agree replays a log of another limiter, and compares what the rules decide with what it answered: if byLimit by
+// Agree replays a log of another limiter, and compares the rules' decisions with its answers: if byLimit by
 // nginx's $limit_req_status and $limit_conn_status, else by the status.
 func Agree(ctx context.Context, c *Config, byLimit bool) (*Agreement, error) {
 	source, err := c.Open(1, 1)

@@ -11,7 +11,7 @@ import (
 const (
 	// maxClients is the number of clients that are known one by one; with more rules than fit their bits, fewer.
 	maxClients = 1 << 20
-	// maxDetails is the number of refused clients of which more than numbers is known.
+	// maxDetails is the number of refused clients that have more than numbers.
 	maxDetails = 4096
 )
 
@@ -59,7 +59,7 @@ func (c *client) count(e *event) {
 	}
 }
 
-// A detail is what is known of a refused client or key, from its first refusal on.
+// A detail has facts about a refused client or key, from its first refusal on.
 type detail struct {
 	id                uint64
 	key               string // "": it is a client
@@ -94,7 +94,7 @@ func (d *detail) count(e *event) {
 	}
 }
 
-// see adds a value to those that were seen.
+// see adds a value to the ones seen before.
 func see(values map[string]struct{}, value string) {
 	if value == "" || len(values) == maxSeen {
 		return
@@ -104,7 +104,7 @@ func see(values map[string]struct{}, value string) {
 	}
 }
 
-// details are those of refused clients or keys by their id.
+// details are the details of refused clients or keys by their id.
 type details struct {
 	most int // that are surely kept
 	by   map[uint64]*detail
@@ -128,7 +128,7 @@ func (d *details) count(id uint64, key string, e *event, refused bool) *detail {
 	return x
 }
 
-// begin begins a detail. If there are too many, those with the fewest refusals are forgotten.
+// begin begins a detail. If there are too many, the ones with the fewest refusals are forgotten.
 func (d *details) begin(id uint64, key string, at int64) *detail {
 	if len(d.by) >= 2*d.most {
 		for _, x := range d.worst()[d.most:] {
@@ -144,7 +144,7 @@ func (d *details) begin(id uint64, key string, at int64) *detail {
 	return x
 }
 
-// worst are those with the most refusals first.
+// worst are the details with the most refusals first.
 func (d *details) worst() []*detail {
 	return slices.SortedFunc(maps.Values(d.by), func(a, b *detail) int {
 		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.id, b.id))
@@ -213,7 +213,7 @@ func (c *census) top(n int, ruleName func(int) string) (list []Client) {
 	return list[:min(n, len(list))]
 }
 
-// evidence is what the detail knows.
+// evidence is the detail as part of a report.
 func (d *detail) evidence() Evidence {
 	return Evidence{Requests: d.requests, Refused: d.refused, Failing: d.failing, First: timeOf(d.first),
 		Last: timeOf(d.last), Agents: int64(len(d.agents)), Agent: most(d.agents), Paths: int64(len(d.paths)),

@@ -16,7 +16,7 @@ type Condition struct {
 	status []func(int) bool
 }
 
-// conditionHelp is what a condition may be.
+// conditionHelp lists the forms of a condition.
 const conditionHelp = "conditions with spaces between them, all of which are met: method=POST, host=…, " +
 	"path=/login/**, client=10.0.0.0/8, user=*, service=…, route=…, header.NAME=…, query.NAME=…, with commas " +
 	"between alternatives; status=200, status=4xx, status<400 (and !=, <=, >, >=)"
@@ -108,8 +108,8 @@ func parseStatus(text string) (func(int) bool, error) {
 	return compare, nil
 }
 
-// meets reports whether a request meets the condition. One whose status is not known meets none on the status. routes
-// has the services and routes.
+// meets reports whether a request meets the condition. A request without a status meets no condition on the status.
+// routes has the services and routes.
 func (c *Condition) meets(e *event, routes *rules.Set) bool {
 	for _, test := range c.status {
 		if e.status == 0 || !test(int(e.status)) {

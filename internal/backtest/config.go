@@ -14,12 +14,12 @@ import (
 type Source interface {
 	// Next reads the next request. Times do not go back. The error at the end is io.EOF.
 	Next(*accesslog.Record) error
-	// Files are what was found so far.
+	// Files are the files found so far.
 	Files() []accesslog.File
 	Close() error
 }
 
-// A Config says what is replayed.
+// A Config describes a replay.
 type Config struct {
 	// Open opens the log. It is called for each pass, from 1: one, one before it for a Good with a condition, and one
 	// after it for Propose.

@@ -2,7 +2,7 @@ package backtest
 
 import "context"
 
-// Decisions returns what the rules do to each request of the log, by line: the name of the rule that refuses it,
+// Decisions returns the outcome of each request of the log, by line: the name of the rule that refuses it,
 // "passed", or "400" for a request that a server refuses before the rules.
 func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
 	source, err := c.Open(1, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproject/weir/internal/netaddr"
 )
 
-// Legitimate says which clients are certainly legitimate: those with a request that meets the condition, unless they
-// hardly do anything but fail, or those within the networks.
+// Legitimate says which clients are certainly legitimate: clients with a request that meets the condition, unless they
+// fail nearly always, or clients within the networks.
 type Legitimate struct {
 	Condition *Condition // nil: none
 	Networks  []netip.Prefix
@@ -21,13 +21,13 @@ type Legitimate struct {
 	failing int64              // clients that met the condition, and fail
 }
 
-// A conduct is what a client did in the log.
+// A conduct counts a client's requests in the log.
 type conduct struct {
 	requests, failing uint32
 	good              bool
 }
 
-// maxGood bounds the clients of which a condition is tried.
+// maxGood bounds the clients that a condition is tried on.
 const maxGood = 4 << 20
 
 // ReadNetworks reads addresses and networks, one a line; # begins a comment.
@@ -85,7 +85,7 @@ func (g *Legitimate) find(ctx context.Context, c *Config, source Source) error {
 	return err
 }
 
-// observe notes what a client does.
+// observe notes a request of a client.
 func (g *Legitimate) observe(e *event, c *Config) {
 	x, known := g.ids[e.id]
 	if !known && len(g.ids) == maxGood {

@@ -10,7 +10,8 @@ import (
 type keys struct {
 	window int64 // µs
 	table  *sampled[key]
-	// charges are those in the window of the last request, in the order of time, in a ring: from first, used of them.
+	// charges are the charges in the window of the last request, in the order of time, in a ring: from first, used of
+	// them.
 	charges []charge
 	first   int
 	used    int
@@ -100,7 +101,7 @@ func (k *keys) add(o *observed) {
 	}
 }
 
-// expire drops what is out of the window (at − window, at].
+// expire drops charges outside the window (at − window, at].
 func (k *keys) expire(at int64) {
 	mask := len(k.charges) - 1
 	for k.used > 0 && k.charges[k.first].at <= at-k.window {
@@ -166,7 +167,7 @@ func (k *keys) goodFrom(peak int64, most int) (names []string) {
 	return names
 }
 
-// bars is the histogram of peaks: each number by itself up to 10, then about ten bars for each factor of ten. No bar
+// bars is the histogram of peaks: each number separately up to 10, then about ten bars for each factor of ten. No bar
 // has peaks both of at most units and of more, so that those above a limit can be counted.
 func bars(peaks []int64, weight, units int64) (list []Bar) {
 	for _, peak := range peaks {

@@ -16,8 +16,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A result is what a set of rules does to a request: passed, or undecided, or the rule that refuses it, from 1, or
-// minus that of a rule that denies it.
+// A result is the outcome of a request under a set of rules: passed, or undecided, or the rule that refuses it, from 1,
+// or minus the number of a rule that denies it.
 type result int32
 
 const (
@@ -34,7 +34,7 @@ func (r result) stopped() bool { return r != passed && r != undecided }
 // denies reports whether a list does.
 func (r result) denies() bool { return r == listed || r < 0 }
 
-// rule is the index of the rule; −1: none.
+// rule is the index of the rule; −1: no rule.
 func (r result) rule() int {
 	switch {
 	case r == passed || r >= listed:
@@ -45,7 +45,7 @@ func (r result) rule() int {
 	return int(r) - 1
 }
 
-// A lane replays requests through a gate and a store of its own, by a clock that the requests drive. Nothing of it is
+// A lane replays requests through a gate and its own store, by a clock that the requests drive. It is not
 // safe for concurrent use.
 type lane struct {
 	set    *rules.Set
@@ -87,10 +87,10 @@ func (v *values) Query(name string) string { return v.noted("query.", name, v.Re
 // Cookie is a cookie.
 func (v *values) Cookie(name string) string { return v.noted("cookie.", name, v.Request.Cookie(name)) }
 
-// Body is none: logs have no bodies.
+// Body is empty: logs have no bodies.
 func (v *values) Body(name string) string { return v.noted("body.", name, "") }
 
-// Descriptor is none: logs have no descriptors.
+// Descriptor is empty: logs have no descriptors.
 func (*values) Descriptor(string) string { return "" }
 
 func newLane(set *rules.Set, c *Config) (*lane, error) {
@@ -113,7 +113,7 @@ func isHeld(rule *rules.Rule) bool {
 	return slices.ContainsFunc(rule.Limits(), (*weir.Limit).Leases)
 }
 
-// inBytes is the settle of a rule whose cost is the length of the response.
+// inBytes is the settle of a rule with a cost that is the length of the response.
 const inBytes = "bytes"
 
 // decide is what happens to a request.
@@ -198,7 +198,7 @@ type ending struct {
 	bytes   int64
 }
 
-// hold keeps what a request that passed took until it ends.
+// hold keeps the units of a request that passed until it ends.
 func (l *lane) hold(ctx context.Context, e *event, v *gate.Verdict) error {
 	receipt := v.Receipt()
 	if len(receipt) == 0 {

@@ -14,21 +14,21 @@ import (
 
 // For a rule three limits are replayed side by side: the one that it has, one above what most keys do, and one above
 // what any does. One of them is proposed only where good clients are known: the smallest that refuses hardly any of
-// them. Peaks say nothing of who the clients are, so without good clients nothing is proposed.
+// them. Peaks do not show who the clients are, so without good clients no limit is proposed.
 
 const (
-	// leastKeys is the number of keys below which nothing is proposed.
+	// leastKeys is the smallest number of keys for a proposal.
 	leastKeys = 30
-	// wide is the ratio from which a gap between peaks is one, and far that from which good clients are doubted.
+	// wide is the smallest ratio of a gap between peaks, and far the ratio at which good clients are doubted.
 	wide = 2.0
 	far  = 4.0
-	// margin is what is added to what keys do.
+	// margin is added to the peaks of keys.
 	margin         = 1.2
 	proposedPoints = 3
 	maxProposals   = maxPoints / proposedPoints
 )
 
-// SetPropose sets the rules whose limits are compared; all is all of them. name is of the flag, for errors.
+// SetPropose sets the rules to compare limits of; all is all of them. name is of the flag, for errors.
 func (c *Config) SetPropose(name string, list []string) error {
 	if slices.Contains(list, "all") {
 		list = nil
@@ -55,7 +55,7 @@ func (c *Config) SetPropose(name string, list []string) error {
 	return nil
 }
 
-// A draft is a proposal whose limits are to be replayed.
+// A draft is a proposal with limits that are to be replayed.
 type draft struct {
 	Proposal
 	of    SweepOf // without limits: none are replayed
@@ -185,7 +185,7 @@ func (d *draft) lookAtGood(good []int64, keys *keys, c *Config, window string, c
 	return usual, most
 }
 
-// gap is the widest gap between two peaks that follow each other; 0, 0: none is wide.
+// gap is the widest gap between two peaks that follow each other; 0, 0: no gap is wide.
 func gap(peaks []int64) (from, to int64) {
 	widest := wide
 	for i := 1; i < len(peaks); i++ {
@@ -202,8 +202,8 @@ func percentile(peaks []int64, share float64) int64 {
 	return peaks[min(max(i, 0), len(peaks)-1)]
 }
 
-// limits chooses what is replayed: the limit of the rule, one above usual, one above most, and, where these are equal,
-// the half or the double of the largest.
+// limits chooses the limits to replay: the limit of the rule, one above usual, one above most, and, where these are
+// equal, the half or the double of the largest.
 func (d *draft) limits(spec weir.Spec, usual, most int64) {
 	now := unitsOf(spec)
 	units := []int64{now}

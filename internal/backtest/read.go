@@ -23,7 +23,7 @@ type reader struct {
 	counts readCounts
 }
 
-// readCounts are what is counted of a log while it is read.
+// readCounts are the counts of a log while it is read.
 type readCounts struct {
 	requests    int64 // of the log
 	replayed    int64 // those that are not left out
@@ -102,7 +102,7 @@ func (r *reader) record(record *accesslog.Record) {
 	r.spread.add(&e, r.units[record.File])
 }
 
-// note counts what a request that is replayed lacks.
+// note counts the missing parts of a replayed request.
 func (r *reader) note(e *event, record *accesslog.Record) {
 	for _, missing := range []struct {
 		is    bool

@@ -2,13 +2,13 @@ package backtest
 
 import "time"
 
-// A Report is what a set of rules would have done to the requests of a log. Its JSON is what weir backtest
-// --format json prints, and what the HTML page draws.
+// A Report describes the outcome of the requests of a log under a set of rules. weir backtest --format json
+// prints it, and the HTML page draws it.
 type Report struct {
 	Rules string `json:"rules"` // the names of the files
 	Log   Log    `json:"log"`
 	Total Count  `json:"total"`
-	// Limits are notes on what the figures cannot say, such as the resolution of the log's time; severe ones first.
+	// Limits are notes on the limits of the figures, such as the resolution of the log's time; severe ones first.
 	Limits   []Note     `json:"limits"`
 	Timeline Timeline   `json:"timeline"`
 	ByRule   []Rule     `json:"by_rule"` // in the order of the set
@@ -19,7 +19,7 @@ type Report struct {
 	Against  *Against   `json:"against,omitempty"`
 }
 
-// A Log is what was read.
+// A Log describes the requests that were read.
 type Log struct {
 	Files      []File    `json:"files"`
 	Lines      int64     `json:"lines"`
@@ -120,8 +120,8 @@ type Key struct {
 	Evidence
 }
 
-// Evidence is what the log says of a client or key. Agents, paths, names, the addresses of a key, and its requests are
-// counted from its first refusal on.
+// Evidence has the facts of the log about a client or key. Agents, paths, names, the addresses of a key, and its
+// requests are counted from its first refusal on.
 type Evidence struct {
 	Requests  int64     `json:"requests"`
 	Refused   int64     `json:"refused"`
@@ -192,7 +192,7 @@ type Against struct {
 	Examples        []Different `json:"examples,omitempty"`
 }
 
-// A Change is that of the rule which refuses requests.
+// A Change is a change of the rule that refuses requests.
 type Change struct {
 	Rule            string `json:"rule"`
 	NewlyRefused    int64  `json:"newly_refused"`

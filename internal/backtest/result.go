@@ -11,7 +11,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// report is what the replay found.
+// report is the report of the replay.
 func (r *replay) report() *Report {
 	c, s, counts := r.config, r.stats, &r.reader.counts
 	x := &Report{Rules: c.Name, Log: r.log(), Total: s.total}
@@ -41,7 +41,7 @@ func (r *replay) report() *Report {
 	return x
 }
 
-// log describes what was read.
+// log describes the requests that were read.
 func (r *replay) log() Log {
 	counts := &r.reader.counts
 	x := Log{Dropped: counts.requests - counts.replayed, Requests: r.stats.total.Requests, Refused: counts.refused,
@@ -116,8 +116,8 @@ func (r *ruleStats) worstKeys() (list []Key) {
 	return list
 }
 
-// unitsInWindow are the units of a limit that a key has at once: those of a window, or a bucket's burst if it is more
-// than what is refilled.
+// unitsInWindow are the units of a limit that a key has at once: the units of a window, or a bucket's burst if it is
+// more than its refill.
 func unitsInWindow(limit *weir.Limit) int64 {
 	return max(limit.Units(), limit.Most())
 }
@@ -171,7 +171,7 @@ func addGood(to *Good, good, refused bool, weight int64, name func() string) {
 	}
 }
 
-// limits are notes on what the figures cannot say.
+// limits are notes on the limits of the figures.
 func (r *replay) limits(x *Log, n *readCounts) []Note {
 	list := &noteList{of: n.replayed}
 	r.limitsOfLog(x, n, list)
@@ -205,7 +205,7 @@ func (l *noteList) counted(count int64, code string, pairs ...string) {
 	}
 }
 
-// tooMany is the share of late requests, and that of unread lines, from which a report is not to be trusted.
+// tooMany is the share of late requests, or of unread lines, that makes a report unreliable.
 const (
 	tooLate   = 0.001
 	tooUnread = 0.05
@@ -238,7 +238,7 @@ func (r *replay) limitsOfLog(x *Log, n *readCounts, list *noteList) {
 	}
 }
 
-// limitsOfRules are those of rules that need what the log does not have.
+// limitsOfRules are notes on rules that need values that the log lacks.
 func (r *replay) limitsOfRules(n *readCounts, list *noteList) {
 	for i := range r.stats.rules {
 		rule := r.stats.rules[i].rule

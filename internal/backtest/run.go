@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Run replays the log. The error is the context's, that of the log, or one about the config.
+// Run replays the log. The error is the context's, the log's, or one about the config.
 func Run(ctx context.Context, c *Config) (*Report, error) {
 	first, passes := 1, 1
 	if c.Good != nil && c.Good.Condition != nil {
@@ -120,7 +120,7 @@ func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	return r, nil
 }
 
-// run reads the log on a goroutine of its own while the requests before are decided.
+// run reads the log on a separate goroutine while the requests before are decided.
 func (r *replay) run(ctx context.Context, pass, passes int) error {
 	source, err := r.config.Open(pass, passes)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 	return failed
 }
 
-// decide decides a batch: first by the rules, then in the other lanes, each on a goroutine of its own.
+// decide decides a batch: first by the rules, then in the other lanes, each on a separate goroutine.
 func (r *replay) decide(ctx context.Context, events []event) error {
 	for len(r.hits) < len(events) {
 		r.hits, r.results = append(r.hits, hits{}), append(r.results, passed)

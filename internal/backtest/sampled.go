@@ -1,10 +1,10 @@
 package backtest
 
-// A sampled table has a record for each of up to max ids. Once there are more, it keeps those of a half of all ids,
-// then of a quarter, and so on: each record stands for weight() of them. Which ids are kept does not depend on their
-// order or frequency.
+// A sampled table has a record for each of up to max ids. Once there are more, it keeps the records of a half of all
+// ids, then of a quarter, and so on: each record stands for weight() of them. Which ids are kept does not depend on
+// their order or frequency.
 //
-// It is a hash table of its own because a replay waits for memory more than for anything else: a look-up in a map of Go
+// It is not a map because a replay waits for memory more than for anything else: a look-up in a map of Go
 // misses the cache twice as often.
 type sampled[T any] struct {
 	max   int
@@ -42,7 +42,7 @@ func (s *sampled[T]) place(id uint64) int {
 	return -1
 }
 
-// known is the record of an id; nil: there is none.
+// known is the record of an id; nil: no record.
 func (s *sampled[T]) known(id uint64) *T {
 	if i := s.find(id, mixed(id)); s.slots[i].place != 0 {
 		return &s.items[s.slots[i].place-1].v

@@ -35,7 +35,7 @@ func (t *timeline) at(instant int64) int {
 	}
 }
 
-// coarsen takes the next longer step, to whose multiples the steps are aligned then.
+// coarsen takes the next longer step; the steps are multiples of it then.
 func (t *timeline) coarsen() {
 	old, length := steps[t.step], steps[t.step+1]
 	start := floorDiv(t.start, length) * length

@@ -32,7 +32,7 @@ type spreader struct {
 	emit  func(*event)
 }
 
-// add takes the next request, whose time is known to a unit.
+// add takes the next request, with a time that is exact to a unit.
 func (s *spreader) add(e *event, unit int64) {
 	if len(s.group) > 0 && (s.group[0].time != e.time || len(s.group) == maxGroup) {
 		s.flush(e.time)

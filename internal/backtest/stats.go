@@ -8,7 +8,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// stats are what is counted of the replay of the rules.
+// stats are the counts of the replay of the rules.
 type stats struct {
 	set    *rules.Set
 	lanes  int // of other sets, whose bits come first
@@ -21,7 +21,7 @@ type stats struct {
 	last   int64
 }
 
-// A ruleStats is what is counted of a rule.
+// A ruleStats has the counts of a rule.
 type ruleStats struct {
 	rule        *rules.Rule
 	count       Count
@@ -34,13 +34,13 @@ type ruleStats struct {
 	worst       *details // of its keys; nil: it counts by clients, or has one key
 }
 
-// maxWorst is the number of a rule's refused keys of which more than numbers is known.
+// maxWorst is the number of a rule's refused keys that have more than numbers.
 const maxWorst = 128
 
 // A goodCount counts requests of good clients.
 type goodCount struct{ requests, refused int64 }
 
-// rows of a timeline before those of rules.
+// rows of a timeline before the rows of rules.
 const (
 	rowPassed = iota
 	rowRefused
@@ -72,8 +72,8 @@ func newStats(set *rules.Set, lanes int) *stats {
 	return s
 }
 
-// windowOf is the window, in microseconds, in which the units of a rule's keys are counted: that of its first limit
-// with one; 0: there is none.
+// windowOf is the window, in microseconds, of the units of a rule's keys: the first limit's
+// with a window; 0 without one.
 func windowOf(rule *rules.Rule) int64 {
 	if limit := windowed(rule); limit != nil {
 		return limit.Length()
@@ -94,7 +94,7 @@ func windowed(rule *rules.Rule) *weir.Limit {
 	return nil
 }
 
-// observe counts the verdict on a request. x gets the rules that it matched, and those that refuse it.
+// observe counts the verdict on a request. x gets the rules that it matched, and the ones that refuse it.
 func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) {
 	x.matched, x.refusing, x.claims = x.matched[:0], x.refusing[:0], x.claims[:0]
 	if r == undecided {
@@ -142,7 +142,7 @@ func refusesOf(v *gate.Verdict, i int) bool {
 	return false
 }
 
-// hits are the rules that a request matched, and those that refuse it.
+// hits are the rules that a request matched, and the ones that refuse it.
 type hits struct {
 	matched, refusing []int
 	claims            []swept // of rules that are swept
@@ -258,7 +258,7 @@ func (h *hits) has(rule int) bool {
 	return false
 }
 
-// hashOf is FNV-1a, whose bits sampled mixes. It is equal in every process, so that reports are.
+// hashOf is FNV-1a; sampled mixes its bits. It is equal in every process, so that reports are.
 func hashOf(text string) uint64 {
 	hash := uint64(14695981039346656037)
 	for i := range len(text) {

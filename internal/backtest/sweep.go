@@ -107,7 +107,7 @@ func withAlgorithm(text string, spec *rules.Spec) string {
 	return text
 }
 
-// parseLimitAs reads a limit. Without the name of an algorithm it has that of the rule's.
+// parseLimitAs reads a limit. Without the name of an algorithm it has the rule's.
 func parseLimitAs(name, text string, spec *rules.Spec, which int) (weir.Spec, error) {
 	text = strings.TrimSpace(text)
 	if text != "" && text[0] >= '0' && text[0] <= '9' && which < len(spec.Limit) {
@@ -187,7 +187,7 @@ func humanSteps(from, to int64, n int) (list []int64) {
 	return list
 }
 
-// humanNumbers are those that people write, in a factor of ten.
+// humanNumbers are the numbers that people write, in a factor of ten.
 var humanNumbers = []float64{1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10}
 
 // human rounds a number to one that people would write: to the nearest, or up with math.Ceil.
@@ -219,7 +219,7 @@ type sweep struct {
 }
 
 // addSweep adds a lane for each limit: the rule alone with this limit, for the requests that it matches among the
-// others. Its refusals are those of the rule whatever the other rules do.
+// others. Its refusals are the rule's own, whatever the other rules do.
 func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, int) (*other, error)) error {
 	run := &sweep{SweepOf: *s}
 	for _, limit := range s.Limits {
@@ -240,14 +240,14 @@ func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, int) (*other, error))
 	return nil
 }
 
-// isPlain reports whether the limit alone decides what a rule does to a request that it matches. Then the store decides
-// the claim that the main lane made of the request, and no gate makes it once more for each limit.
+// isPlain reports whether the limit alone decides the outcome of a request that the rule matches. Then the store
+// decides the claim that the main lane made of the request, and no gate makes it once more for each limit.
 func isPlain(rule *rules.Rule) bool {
 	return len(rule.Limits()) == 1 && rule.Bans() == nil && !rule.HasCountIf() && rule.Settle() == "" &&
 		!rule.ChargesFull() && !isHeld(rule)
 }
 
-// charge decides the claim of the rule on a request. A key with limits of its own keeps them.
+// charge decides the claim of the rule on a request. A key with overridden limits keeps them.
 func (o *other) charge(ctx context.Context, e *event, x *hits) (result, error) {
 	i := slices.IndexFunc(x.claims, func(c swept) bool { return c.rule == o.rule })
 	if i < 0 { // denied by a list of the rule, or for a missing key

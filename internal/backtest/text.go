@@ -41,7 +41,7 @@ type textReport struct {
 
 func (t *textReport) line(format string, args ...any) { fmt.Fprintf(&t.out, format+"\n", args...) }
 
-// table aligns rows whose cells are separated by tabs.
+// table aligns rows of cells that are separated by tabs.
 func (t *textReport) table(rows []string) {
 	var aligned bytes.Buffer
 	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
@@ -112,7 +112,7 @@ func (t *textReport) clock(at time.Time, layout string) string {
 	return at.Format(layout)
 }
 
-// evidenceHead are the columns of what the log says of a client or key.
+// evidenceHead are the columns of Evidence about a client or key.
 const evidenceHead = "\trefused\tfailed\taddresses\tagents\tnames\tpaths\tUser-Agent"
 
 func (t *textReport) who() {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// unmatched counts the requests that meet each condition of the rules that have matched none so far.
+// unmatched counts the requests that meet each condition of the rules without a match so far.
 type unmatched struct {
 	config *Config
 	stats  *stats
@@ -28,7 +28,7 @@ type conditionCount struct {
 	met  int64
 }
 
-// maxProbed bounds the rules of which conditions are counted.
+// maxProbed bounds the rules with counted conditions.
 const maxProbed = 200
 
 func newUnmatched(c *Config, s *stats) *unmatched {
@@ -42,7 +42,7 @@ func newUnmatched(c *Config, s *stats) *unmatched {
 }
 
 // observe counts a batch, after the rules have matched it. Most rules match some request of the first batch, and cost
-// nothing from then on.
+// no time from then on.
 func (u *unmatched) observe(events []event) {
 	still := slices.DeleteFunc(slices.Clone(u.rules), func(i int) bool { return u.stats.rules[i].count.Requests > 0 })
 	if len(still) != len(u.rules) || u.set == nil && len(still) > 0 {
@@ -92,7 +92,7 @@ func (u *unmatched) probe() {
 	u.set = set
 }
 
-// notes say why rules matched nothing.
+// notes say why rules did not match.
 func (u *unmatched) notes(n *readCounts, list *noteList) {
 	for _, i := range u.rules {
 		name := u.stats.rules[i].rule.Name()

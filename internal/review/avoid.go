@@ -21,7 +21,7 @@ type reviewer struct {
 // maxCompared is the number of rules that are compared with each other, which is work for each pair.
 const maxCompared = 1000
 
-// avoidable notes rules that a client can avoid where surely no other rule counts what it then sends.
+// avoidable notes rules that a client can avoid where surely no other rule counts the requests that it then sends.
 func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 	v := reviewer{Report: r, file: file, set: set}
 	v.findOthers()
@@ -55,7 +55,7 @@ func (v *reviewer) note(rule *rules.Rule, format string, args ...any) {
 	v.Report.note(rule.Name(), fmt.Sprintf(format, args...))
 }
 
-// key notes a key of which a client may have any number, or that it may leave out.
+// key notes a key that a client may vary freely, or leave out.
 func (v *reviewer) key(rule *rules.Rule, s *rules.Spec) {
 	var chosen, optional []string
 	wide, budgets := 0, ""
@@ -97,12 +97,12 @@ func (v *reviewer) key(rule *rules.Rule, s *rules.Spec) {
 	}
 }
 
-// manyEndpoints reports whether a component counts each of several paths by itself.
+// manyEndpoints reports whether a component counts each of several paths separately.
 func manyEndpoints(component string, m *rules.Match) bool {
 	return component == "endpoint" && (m.Path == "" || strings.ContainsAny(m.Path, "*{"))
 }
 
-// bans notes a ban of a key that clients choose: whoever sends the value of somebody else has them banned.
+// bans notes a ban of a key that clients choose: a client that sends another one's value has that one banned.
 func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
 	if rule.Bans() == nil {
 		return
@@ -139,7 +139,7 @@ func (v *reviewer) everybody(rule string, allow, deny map[string][]string) {
 	}
 }
 
-// all is the value of a list that names everybody, or, of addresses, the Internet of IPv4 or IPv6; "": there is none.
+// all is the value of a list that names all clients, or, of addresses, the Internet of IPv4 or IPv6; "" without one.
 func all(values []string) string {
 	for _, value := range values {
 		if network, err := netip.ParsePrefix(value); value == "*" || err == nil && network.Bits() == 0 {
@@ -155,7 +155,7 @@ func wideV6(component string) bool {
 	return ok && (len(bits) > 2 || bits > "64")
 }
 
-// conditions notes conditions on what a client sends as it likes.
+// conditions notes conditions on values that a client chooses.
 func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 	m := s.Match
 	var names []string
@@ -185,7 +185,7 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 	}
 }
 
-// findOthers finds the rules that may count what a client sends to avoid another one.
+// findOthers finds the rules that may count requests that a client sends to avoid another rule.
 func (v *reviewer) findOthers() {
 	for _, rule := range v.set.Rules() {
 		m := &v.file.Rules[rule.Index()].Match
@@ -217,7 +217,7 @@ func (v *reviewer) mayCover(wide, m *rules.Match) bool {
 	return v.formed(*wide).Covers(v.formed(*m))
 }
 
-// expressive reports whether a match has regular expressions, whose texts are not compared.
+// expressive reports whether a match has regular expressions; their texts are not compared.
 func expressive(m *rules.Match) bool {
 	return len(m.Regex.Path)+len(m.Regex.Header)+len(m.Regex.Descriptor) > 0
 }
@@ -257,7 +257,7 @@ func (v *reviewer) named(rule *rules.Rule, s *rules.Spec) {
 	}
 }
 
-// spellings notes paths whose case a service may ignore. It is one note for all rules.
+// spellings notes paths that a service may read without case. It is one note for all rules.
 func (v *reviewer) spellings() {
 	if v.set.PathForm().IgnoreCase || slices.Contains(v.file.PathForm, "strict") {
 		return
@@ -281,7 +281,7 @@ const (
 	widestProxiesV6 = 32
 )
 
-// proxies notes large networks of the Internet whose hosts choose their client address.
+// proxies notes large networks of the Internet: their hosts choose their client address.
 func (v *reviewer) proxies() {
 	if v.file.ClientHeader != "" && len(v.set.TrustedProxies()) == 0 {
 		v.Report.note("", fmt.Sprintf("client_header is %s, and trusted_proxies is empty: the header is read from no "+

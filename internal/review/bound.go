@@ -9,13 +9,13 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// times are those for which bounds are computed: a minute, an hour, a day.
+// times are the times of bounds: a minute, an hour, a day.
 var times = [...]time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 
 // bounds are the most units of a limit in each of times, by its text: many rules have the same limit.
 type bounds map[string][len(times)]int64
 
-// fill computes what a key of the rule gets at most.
+// fill computes the maximum for a key of the rule.
 func (b bounds) fill(r *Rule, rule *rules.Rule, s *rules.Spec) {
 	most, rated := b.least(rule.Limits())
 	for _, limit := range rule.Limits() {
@@ -31,7 +31,7 @@ func (b bounds) fill(r *Rule, rule *rules.Rule, s *rules.Spec) {
 	r.Minute, r.Hour, r.Day = &most[0], &most[1], &most[2]
 }
 
-// least is the least of the limits' bounds. It is not rated if all limits are of concurrency, which have none.
+// least is the least of the limits' bounds. It is not rated if all limits are of concurrency, which have no rate.
 func (b bounds) least(limits []*weir.Limit) (most [len(times)]int64, rated bool) {
 	for _, limit := range limits {
 		if limit.Leases() {
@@ -93,7 +93,7 @@ func (b bounds) remarks(rule *rules.Rule, s *rules.Spec) (list []string) {
 	return list
 }
 
-// raised describes the override that grants most in a day, if that is more than the rule grants; "" if there is none.
+// raised describes the override that grants most in a day, if that is more than the rule grants; "" without one.
 func (b bounds) raised(s *rules.Spec, rule *rules.Rule) string {
 	own, rated := b.least(rule.Limits())
 	most, at := own[len(own)-1], -1

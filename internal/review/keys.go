@@ -131,7 +131,7 @@ func headerOf(headers map[string][]string, name string) []string {
 func addressesOf(options string, clients []string) Keys {
 	v4, v6 := 32, 64
 	if options != "" {
-		// The words of Rule.Components: both lengths or none.
+		// The words of Rule.Components: both lengths or neither.
 		fmt.Sscanf(options, "v4/%d v6/%d", &v4, &v6)
 	}
 	if len(clients) == 0 {

@@ -1,4 +1,4 @@
-// Package review describes what a rule set lets through, which clients can avoid its rules, and how many keys it
+// Package review describes how much a rule set lets through, which clients can avoid its rules, and how many keys it
 // counts. It reads rules and calls no store.
 package review
 
@@ -17,7 +17,7 @@ type Report struct {
 	Notes []Note `json:"-"`
 }
 
-// A Rule is what is known of a rule without traffic.
+// A Rule has the facts about a rule that are known without traffic.
 type Rule struct {
 	Name    string   `json:"name"`
 	Key     []string `json:"key,omitempty"` // none: all requests share one
@@ -37,7 +37,7 @@ type Note struct {
 	more    []string // other rules with the same message
 }
 
-// Of reviews a rule set. The set is that of the file.
+// Of reviews a rule set. The set is compiled from the file.
 func Of(file *rules.File, set *rules.Set) *Report {
 	report := &Report{Rules: []Rule{}}
 	most := make(bounds)

@@ -28,7 +28,7 @@ type Document struct {
 	Root *yaml.Node
 }
 
-// Documents are those of a file.
+// Documents are the documents of a file.
 func (j *Job) Documents(t Text) (list []Document) {
 	nodes := 0
 	for _, sign := range []string{",", ":", "[", "{", "- ", "\n"} {
@@ -64,7 +64,7 @@ func (d *Document) Wrong(n *yaml.Node, format string, args ...any) {
 	d.Job.wrongAt(d.File, n.Line, n.Column, format, args...)
 }
 
-// Lacks lists what has no equal at a node.
+// Lacks lists a setting without an equal, at a node.
 func (d *Document) Lacks(n *yaml.Node, instead, format string, args ...any) {
 	d.Job.Lacks(d.File, n.Line, instead, format, args...)
 }
@@ -89,7 +89,7 @@ func (d *Document) Is(n *yaml.Node) *yaml.Node {
 // Fields are the readers of the fields of a mapping.
 type Fields map[string]func(n *yaml.Node)
 
-// With adds fields that are read elsewhere, or that say nothing about limits.
+// With adds fields that are read elsewhere, or that do not concern limits.
 func (f Fields) With(names ...string) Fields {
 	for _, name := range names {
 		f[name] = func(*yaml.Node) {}
@@ -125,7 +125,7 @@ func (d *Document) Read(n *yaml.Node, what string, table Fields, others func(key
 	}
 }
 
-// Child is the value of a field; nil if there is none.
+// Child is the value of a field; nil without such a field.
 func (d *Document) Child(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

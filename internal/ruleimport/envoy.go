@@ -15,9 +15,9 @@ import (
 
 // envoy reads the files of envoyproxy/ratelimit: a domain and a tree of descriptors. That service follows the entries
 // of a descriptor down the tree without going back: at each level the node with the entry's value, else the first
-// wildcard that fits, else the node without a value. The limit is that of the node of the last entry, and counts each
-// value of each entry by itself. One rule is one node with a limit: descriptor_keys are its keys, and not excludes what
-// another branch would take.
+// wildcard that fits, else the node without a value. The limit is the limit of the node of the last entry, and counts
+// each value of each entry separately. One rule is one node with a limit: descriptor_keys are its keys, and not
+// excludes what another branch would take.
 func envoy(j *Job) {
 	domains := make(map[string]bool)
 	for _, t := range j.Files {
@@ -90,7 +90,7 @@ func (e *envoyDomain) domain(domains map[string]bool) {
 	}
 }
 
-// nodes reads a list of descriptors, in the order in which they are tried.
+// nodes reads a list of descriptors, in the order of their trial.
 func (e *envoyDomain) nodes(n *yaml.Node) (list []*envoyNode) {
 	type identity struct {
 		key, value string
@@ -213,7 +213,7 @@ type level struct {
 	beside []*envoyNode
 }
 
-// emit writes the rules of nodes below a path, those that are tried first before the others.
+// emit writes the rules of nodes below a path, in the order of their trial.
 func (e *envoyDomain) emit(path []level, nodes []*envoyNode) {
 	for _, node := range nodes {
 		here := append(slices.Clone(path), level{node, nodes})
@@ -288,7 +288,7 @@ func (e *envoyDomain) rule(path []level) bool {
 	return e.Add(e.File, node.at.Line, spec)
 }
 
-// wildcard is an expression for the texts that fit a value, in which a star stands for any text.
+// wildcard is an expression for the texts that fit a value; a star stands for any text.
 func wildcard(value string) string { return strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, ".*") }
 
 // fits reports whether a text fits a value with stars.
@@ -297,7 +297,7 @@ func fits(value, text string) bool {
 }
 
 // excluded are the entries that a node before this one takes. At the last level of a path no exclusion is needed for
-// one whose rule is of the same group and more specific, or as specific and earlier.
+// an entry with a rule of the same group and more specific, or as specific and earlier.
 func (l *level) excluded(last bool) (list []rules.Match) {
 	var values, expressions []string
 	for _, other := range l.beside {

@@ -45,7 +45,7 @@ func (n *Note) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.What, n.Instead)
 }
 
-// A Result is a rule set, and what has no equal in it.
+// A Result is a rule set, and the settings without an equal in it.
 type Result struct {
 	Program string
 	Files   []string
@@ -172,7 +172,7 @@ func (j *Job) sized(t Text) bool {
 // Failed reports whether there are mistakes.
 func (j *Job) Failed() bool { return len(j.problems) > 0 }
 
-// Wrong reports a mistake, so that nothing is imported.
+// Wrong reports a mistake, so that the import fails.
 func (j *Job) Wrong(file string, line int, format string, args ...any) {
 	j.wrongAt(file, line, 1, format, args...)
 }
@@ -201,7 +201,7 @@ func lineOf(text []byte, line int) string {
 	return ""
 }
 
-// Lacks lists what has no equal.
+// Lacks lists a setting without an equal.
 func (j *Job) Lacks(file string, line int, instead, format string, args ...any) {
 	if len(j.result.Notes) == maxNotes {
 		j.result.Omitted++
@@ -211,7 +211,7 @@ func (j *Job) Lacks(file string, line int, instead, format string, args ...any) 
 	j.result.Notes = append(j.result.Notes, note)
 }
 
-// Add adds a rule that is valid by itself, under a name that no other has. Otherwise it lists it, and reports false.
+// Add adds a rule that is valid alone, under a name that no other has. Otherwise it lists it, and reports false.
 func (j *Job) Add(file string, line int, spec rules.Spec) bool {
 	spec.Name = j.name(spec.Name)
 	alone := &rules.File{Rules: []rules.Spec{spec}}
@@ -225,7 +225,7 @@ func (j *Job) Add(file string, line int, spec rules.Spec) bool {
 	return true
 }
 
-// AddService adds a service that is valid by itself.
+// AddService adds a service that is valid alone.
 func (j *Job) AddService(file string, line int, s rules.ServiceSpec) {
 	all := append(slices.Clone(j.result.Rules.Services), s)
 	if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{}, Services: all}); err != nil {

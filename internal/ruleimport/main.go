@@ -6,14 +6,14 @@ import (
 	"os"
 )
 
-// Exit codes of Main, as those of weir import.
+// Exit codes of Main, the same as weir import's.
 const (
 	exitUsage   = 2
 	exitNoEqual = 3
 )
 
 // Main is a program that imports the files of its arguments with a reader of another format: rules go to the standard
-// output, and what has no equal to the standard error.
+// output, and settings without an equal to the standard error.
 func Main(program string, read func(*Job)) {
 	if len(os.Args) < 2 {
 		fmt.Fprintf(os.Stderr, "name a file, such as: %s FILE; - is the standard input\n", program)
@@ -60,7 +60,7 @@ func run(program string, read func(*Job), names []string) (code int, err error) 
 	return code, nil
 }
 
-// List lists what has no equal.
+// List lists settings without an equal.
 func (r *Result) List(to io.Writer) {
 	for i := range r.Notes {
 		fmt.Fprintf(to, "no equal: %s\n", &r.Notes[i])

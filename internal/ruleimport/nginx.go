@@ -10,7 +10,7 @@ import (
 )
 
 // nginx reads files of nginx. A zone is one rule, for all places where it limits with the same numbers: the servers and
-// locations whose settings, their own or inherited, name it.
+// locations that name it, in their own or inherited settings.
 func nginx(j *Job) {
 	var top []*directive
 	for _, t := range j.Files {
@@ -60,7 +60,7 @@ type nginxLimit struct {
 	dry         bool
 }
 
-// nginxSettings are those of a level, which the next one inherits.
+// nginxSettings are the settings of a level; the next level inherits them.
 type nginxSettings struct {
 	limits [2][]nginxLimit // of requests, of connections
 	status [2]int
@@ -173,7 +173,7 @@ func (n *nginxConf) rate(d *directive, text string) int64 {
 	return rate * 1000 / unit
 }
 
-// settings are those of a block over those that it inherits.
+// settings are a block's own settings over inherited ones.
 func (n *nginxConf) settings(block []*directive, outer *nginxSettings) *nginxSettings {
 	s := *outer
 	var own [2]bool
@@ -304,7 +304,7 @@ func (n *nginxConf) serverName(d *directive, name string) []string {
 	return []string{name}
 }
 
-// locations reads those of a block; those within a location are prefixes of it.
+// locations reads the locations of a block; nested ones are prefixes of it.
 func (n *nginxConf) locations(s *nginxServer, block []*directive, outer *nginxSettings, within string) {
 	for _, d := range block {
 		if d.name != "location" {

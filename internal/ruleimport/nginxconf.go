@@ -10,7 +10,7 @@ const (
 	maxDirectives = 200_000 // of all files
 )
 
-// A directive is one of a file of nginx, with those of its block.
+// A directive is a directive of a file of nginx, with the directives of its block.
 type directive struct {
 	file  string
 	line  int
@@ -147,7 +147,7 @@ func (p *confParser) include(d *directive) (list []*directive) {
 	return list
 }
 
-// word reads the next word, for which the sign is w, or one of ; { and }, or 0 at the end.
+// word reads the next word, with the sign w, or one of ; { and }, or 0 at the end.
 func (p *confParser) word() (word string, sign byte) {
 	p.blank()
 	if p.at == len(p.text) {
@@ -181,7 +181,7 @@ func (p *confParser) blank() {
 	}
 }
 
-// escapes are what a backslash stands before; others keep it.
+// escapes are the characters that lose a backslash before them; others keep it.
 var escapes = map[byte]byte{'"': '"', '\'': '\'', '\\': '\\', 't': '\t', 'r': '\r', 'n': '\n'}
 
 // until reads to an end that is consumed if it is a quote. A brace after a $ belongs to the word.

@@ -23,7 +23,7 @@ type nginxKey struct {
 	exempt     exemption
 }
 
-// An exemption is for which requests a map makes the key empty, so that they are not limited.
+// An exemption lists the requests that get an empty key from a map, so that they are not limited.
 type exemption struct {
 	source string // a component; "": there is none
 	except bool   // all but these
@@ -47,7 +47,7 @@ var builtin = map[string][2]string{
 // named are prefixes of variables with a name in them.
 var named = []struct{ prefix, source string }{{"http_", "header."}, {"arg_", "query."}, {"cookie_", "cookie."}}
 
-// component is that of a variable.
+// component is the component of a variable.
 func component(name string) (text, note string, ok bool) {
 	if known, ok := builtin[name]; ok {
 		return known[0], known[1], true
@@ -65,7 +65,7 @@ func component(name string) (text, note string, ok bool) {
 	return "", "", false
 }
 
-// key is that of a zone.
+// key is the key of a zone.
 func (n *nginxConf) key(z *nginxZone) (key *nginxKey, ok bool) {
 	key = new(nginxKey)
 	text := z.key
@@ -105,7 +105,7 @@ func (n *nginxConf) key(z *nginxZone) (key *nginxKey, ok bool) {
 	return key, true
 }
 
-// An outcome is what a map or geo makes of a value.
+// An outcome is the result of a map or geo for a value.
 type outcome struct{ value, result string }
 
 // outcomes reads a map or a geo of plain values.
@@ -160,7 +160,7 @@ func (n *nginxConf) mapped(d *directive, e *exemption) (key string, ok bool) {
 	return key, variable.MatchString(key) && e.narrow(new(rules.Spec))
 }
 
-// composed is what a map makes of the values of a geo.
+// composed is the result of a map for the values of a geo.
 func composed(geo *directive, results []outcome, fallback string) (list []outcome, usual string, ok bool) {
 	if geo.name != "geo" || len(geo.args) != 1 {
 		return nil, "", false

@@ -8,7 +8,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An nginxPlace is a location, or what of a server is in none.
+// An nginxPlace is a location, or the part of a server outside locations.
 type nginxPlace struct {
 	at     *directive
 	server *nginxServer
@@ -27,7 +27,7 @@ type nginxPlace struct {
 	statuses []int
 }
 
-// status is that of what a limit refuses.
+// status is the status of a limit's refusals.
 func (p *nginxPlace) status(l nginxLimit) int { return p.statuses[slices.Index(p.limits, l)] }
 
 type placeKind uint8
@@ -172,8 +172,8 @@ func (n *nginxConf) emit() {
 	}
 }
 
-// apart splits places that one match cannot express: those of several servers, unless each is there as a whole; and
-// those within a place that is excluded.
+// apart splits places that one match cannot express: places of several servers, unless each is there as a whole; and
+// places within an excluded place.
 func (n *nginxConf) apart(places []*nginxPlace, perServer bool) (list [][]*nginxPlace) {
 	if len(places) == len(n.places) && (!perServer || len(n.servers) == 1) {
 		return [][]*nginxPlace{places}
@@ -319,8 +319,8 @@ func expressionsOf(places []*nginxPlace) (list []string) {
 	return list
 }
 
-// otherHosts are those that a server does not get, because another one has their name: of the server of unknown hosts
-// all, else those below its wildcards.
+// otherHosts are hosts that a server does not get, because another one has their name: for the server of unknown hosts
+// all of them, else hosts below its wildcards.
 func (n *nginxConf) otherHosts(s *nginxServer, places []*nginxPlace) (hosts []string) {
 	for _, other := range n.servers {
 		if other == s || len(ofServer(places, other)) > 0 {

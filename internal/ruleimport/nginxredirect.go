@@ -8,7 +8,7 @@ import (
 // nginx looks for a location again after an internal redirect: try_files with a fallback, error_page, index, rewrite.
 // A request counts once: the first location with limits on its way decides.
 
-// redirects follows the internal redirects of a server, and lists those that have no equal.
+// redirects follows the internal redirects of a server, and lists redirects without an equal.
 func (n *nginxConf) redirects(s *nginxServer) {
 	uniform := s.uniform()
 	n.before(s, s.at, uniform)
@@ -110,7 +110,7 @@ func (l *nginxLimit) kind() int {
 // maxRedirects is the most internal redirects of a request, as in nginx.
 const maxRedirects = 10
 
-// tryFiles is the place whose limits requests without a file meet; nil: there is none.
+// tryFiles is the place with the limits for requests without a file; nil without one.
 func (n *nginxConf) tryFiles(p *nginxPlace) *nginxPlace {
 	at := p
 	for range maxRedirects {
@@ -164,7 +164,7 @@ func (n *nginxConf) byStatus(p *nginxPlace) {
 	}
 }
 
-// byIndex lists index files that have limits of their own.
+// byIndex lists index files that have their own limits.
 func (n *nginxConf) byIndex(p *nginxPlace) {
 	if p.index == nil || p.kind != prefixPlace || p.own("try_files") != nil {
 		return

@@ -58,7 +58,8 @@ type covered struct {
 	met              map[string]bool // conditions
 }
 
-// cover notes what the last request meets. Its conditions are those of each repetition, so the first one tells.
+// cover notes the conditions that the last request meets. They are the same for each repetition, so the first one
+// tells.
 func (r *run) cover(v *gate.Verdict, first bool) {
 	f := r.file
 	if !f.Cover || f.Tested == nil {

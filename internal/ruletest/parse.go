@@ -327,7 +327,7 @@ func (p *parser) client(n *yaml.Node, r *rules.Request) {
 	r.Client = address.Unmap().WithZone("")
 }
 
-// descriptor reads descriptors, whose order is that of their names in rules.
+// descriptor reads descriptors, in the order of their names in rules.
 func (p *parser) descriptor(n *yaml.Node, s *Step) {
 	s.Descriptor = p.table(n, "descriptor", asIs)
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {

@@ -1,4 +1,4 @@
-// Package ruletest tests rules like code: a file has requests at times, and what is expected of each. The gate and the
+// Package ruletest tests rules like code: a file has requests at times, and an expectation for each. The gate and the
 // embedded store of a server decide them, by a clock that is driven, so that a day takes no longer than its requests.
 package ruletest
 
@@ -27,7 +27,7 @@ type File struct {
 
 	// Tested are the rules, for reasons why one does not match; nil: there are no reasons.
 	Tested *rules.File
-	// Cover collects what the tests meet, for Untested.
+	// Cover collects the conditions that tests meet, for Untested.
 	Cover bool
 
 	covered map[string]*covered // by rule
@@ -71,7 +71,7 @@ type Step struct {
 	Expect *Expect // nil: nothing is expected
 }
 
-// An Expect is what is expected of a request. Empty fields are not compared.
+// An Expect is the expected outcome of a request. Empty fields are not compared.
 type Expect struct {
 	Passed     *int // how many of the repetitions pass
 	Outcome    string
@@ -93,5 +93,5 @@ func (t *Test) requests() (n int64) {
 	return n
 }
 
-// anyone is the client of requests that name none. They are GET of / otherwise, as in weir explain.
+// anyone is the client of requests without one. They are GET of / otherwise, as in weir explain.
 var anyone = netip.MustParseAddr("192.0.2.1")

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Result is that of a test.
+// A Result is the result of a test.
 type Result struct {
 	Test     *Test
 	Requests int64
@@ -45,7 +45,7 @@ type run struct {
 	gate *gate.Gate
 	held map[string]*held
 	down *bool // the store does not answer
-	// renewals are counted: the time of a test costs nothing, but for these.
+	// renewals are counted: the time of a test is free, but for these.
 	renewals int
 	form     func(raw string) (string, error)
 	clients  *clientaddr.Extractor
@@ -90,7 +90,7 @@ func (f *File) Run(ctx context.Context, set *rules.Set, t *Test, progress func()
 // header is the field with the client's address.
 func (r *run) header() string { return cmp.Or(r.set.Server().ClientHeader, "X-Forwarded-For") }
 
-// names reports an expected rule that is none of the set, which is a mistake of the file.
+// names reports an expected rule that is not in the set, which is a mistake of the file.
 func (f *File) names(set *rules.Set, t *Test) error {
 	known := make(map[string]bool)
 	for _, rule := range set.Rules() {
@@ -158,7 +158,7 @@ func (r *run) step(ctx context.Context, s *Step, progress func()) (failures []Fa
 	return failures, nil
 }
 
-// advance sets the clock, and renews what is held on the way.
+// advance sets the clock, and renews held units on the way.
 func (r *run) advance(ctx context.Context, to time.Duration) error {
 	for {
 		var next *held
@@ -260,7 +260,7 @@ func (r *run) end(ctx context.Context, receipt gate.Receipt, s *Step) (err error
 	return err
 }
 
-// An answer is what is compared.
+// An answer has the values to compare.
 type answer struct {
 	outcome, reason, rule string
 	retryAfter, delay     time.Duration

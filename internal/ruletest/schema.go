@@ -11,7 +11,7 @@ import (
 //go:embed schema.json
 var ofTests []byte
 
-// Schema is the JSON Schema (draft 2020-12) of files of tests: that of rule files, with tests.
+// Schema is the JSON Schema (draft 2020-12) of files of tests: the schema of rule files, with tests.
 func Schema() ([]byte, error) {
 	var whole, tests map[string]any
 	if err := json.Unmarshal(rules.Schema(), &whole); err != nil {

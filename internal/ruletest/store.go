@@ -19,7 +19,7 @@ const (
 	storeUp   = "up"
 )
 
-// open makes the gate of a run. If the test breaks the store, there is also a local one, which counts what the other
+// open makes the gate of a run. If the test breaks the store, there is also a local one, which counts the other's
 // grants and decides by this node's share of a limit, as before a Redis.
 func (r *run) open(t *Test) error {
 	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(r.now.Load()) })
@@ -55,8 +55,8 @@ func ofBans(set *rules.Set) func(*weir.Limit) bool {
 	return func(l *weir.Limit) bool { return names[l.Name()] }
 }
 
-// A breakable is a store that answers nothing while it is down. It may have executed the calls, as after a timeout:
-// those that surely were not are repeated by the wall clock.
+// A breakable is a store that does not answer while it is down. It may have executed the calls, as after a timeout:
+// calls that surely were not executed are repeated by the wall clock.
 type breakable struct {
 	weir.Store
 	down bool

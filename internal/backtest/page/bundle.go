@@ -39,7 +39,7 @@ var (
 	otherForm   = regexp.MustCompile(`^(import|export)\b`)
 )
 
-// add adds a module after those that it imports. Comments and indents are left out.
+// add adds a module after its imports. Comments and indents are left out.
 func (b *bundle) add(name string) error {
 	if b.done[name] {
 		return nil

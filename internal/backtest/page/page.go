@@ -1,5 +1,5 @@
-// Package page writes the report of a backtest as one HTML file, which loads nothing and works offline: a static page
-// with the report as JSON, which its script draws.
+// Package page writes the report of a backtest as one HTML file, which loads no other file and works offline: a static
+// page with the report as JSON, which its script draws.
 package page
 
 import (
@@ -48,7 +48,7 @@ func Write(w io.Writer, r *backtest.Report) error {
 	return err
 }
 
-// hash is what a Content-Security-Policy says of the one script or style that it permits.
+// hash is the text of a Content-Security-Policy for the one script or style that it permits.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
