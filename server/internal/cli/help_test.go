@@ -135,6 +135,9 @@ func runnable(line, server string) (string, bool) {
 		line, _, _ = strings.Cut(line, " > ")
 		line, _, _ = strings.Cut(line, " | ")
 	}
+	if strings.HasPrefix(line, "weir stats --watch") { // it ends when it is killed
+		return "export WEIR_SERVER=" + server + "; timeout 1 " + line + " || [ $? = 124 ]", true
+	}
 	if regexp.MustCompile(`weir (rules|override|block|allow|keys|bans|stats)\b`).MatchString(line) {
 		return "export WEIR_SERVER=" + server + "; " + line, true
 	}

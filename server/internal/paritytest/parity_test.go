@@ -366,7 +366,7 @@ func replayOf(t testing.TB, rule, log string, o accesslog.Options) *backtest.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &backtest.Config{CompareSpread: 1 << 18, Name: file.Name, File: file, Set: set, Clients: new(clientaddr.Extractor),
+	return &backtest.Config{Name: file.Name, File: file, Set: set, Clients: new(clientaddr.Extractor),
 		Form: set.PathForm(), MaxKeys: 1 << 20, Top: 10,
 		Open: func(int, int) (backtest.Source, error) {
 			return accesslog.Open([]string{"-"}, bytes.NewReader([]byte(log)), o)
