@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruleimport"
 )
 
 // kong reads declarative files of Kong: its plugin rate-limiting, with the services and routes of a gateway. Of the

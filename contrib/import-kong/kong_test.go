@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/ruleimport"
-	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruleimport"
+	"github.com/weirproject/weir/tools/ruleimport/importtest"
 )
 
 // A kongModel is a plugin as Kong documents it: of those that a request meets the most specific runs, and counts in

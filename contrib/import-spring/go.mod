@@ -9,5 +9,6 @@ require (
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/weirproject/weir/tools v0.0.0
 	golang.org/x/text v0.43.0 // indirect
 )

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruleimport"
 )
 
 // spring reads application.yml of Spring Cloud Gateway: the filter RequestRateLimiter of its routes. Each route counts

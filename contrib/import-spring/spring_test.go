@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/weirproject/weir/gate"
-	"github.com/weirproject/weir/internal/ruleimport"
-	"github.com/weirproject/weir/internal/ruleimport/importtest"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruleimport"
+	"github.com/weirproject/weir/tools/ruleimport/importtest"
 )
 
 // TestSpringRulesGrantTheSameAtWholeSeconds: its script counts in whole seconds.

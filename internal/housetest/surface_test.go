@@ -82,10 +82,11 @@ func surface(t *testing.T) string {
 	return fmt.Sprintf("# %d packages, %d names\n%s", len(dirs), names, list.String())
 }
 
-// public reports whether a directory of the module holds a package that other modules can import.
+// public reports whether a directory holds a package with a promise to other programs. The tools are parts of the program
+// weir.
 func public(dir string) bool {
 	for _, part := range strings.Split(dir, "/") {
-		if slices.Contains([]string{"internal", "cmd", "examples", "bench", "contrib", "testdata"}, part) {
+		if slices.Contains([]string{"internal", "cmd", "examples", "bench", "contrib", "testdata", "tools"}, part) {
 			return false
 		}
 	}

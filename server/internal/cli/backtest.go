@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirproject/weir/internal/accesslog"
-	"github.com/weirproject/weir/internal/backtest"
-	"github.com/weirproject/weir/internal/backtest/page"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/accesslog"
+	"github.com/weirproject/weir/tools/backtest"
+	"github.com/weirproject/weir/tools/backtest/page"
 )
 
 // A backtestFlags are the flags of backtest.

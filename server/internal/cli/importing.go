@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/clientaddr"
-	"github.com/weirproject/weir/internal/backtest"
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/ruleimport"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/backtest"
+	"github.com/weirproject/weir/tools/ruleimport"
 )
 
 // An importFlags are the flags of import.

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/review"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/review"
 )
 
 // A reviewed is the output of check with --review, as JSON.

@@ -3,8 +3,8 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/weirproject/weir/internal/ruletest"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruletest"
 )
 
 func newSchema() *cobra.Command {

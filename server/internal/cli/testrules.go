@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/engine"
-	"github.com/weirproject/weir/internal/ruletest"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/ruletest"
 )
 
 // A testFlags are the flags of test.

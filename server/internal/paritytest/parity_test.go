@@ -24,11 +24,11 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/accesslog"
-	"github.com/weirproject/weir/internal/backtest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/gateway"
+	"github.com/weirproject/weir/tools/accesslog"
+	"github.com/weirproject/weir/tools/backtest"
 )
 
 const everyAlgorithm = `
