@@ -117,7 +117,7 @@ func (l *Limit) Length() int64 {
 
 // MostIn is the largest number of units that the limit grants within any time of this length. It is 0 for a
 // [Concurrency], which no time bounds.
-func (l *Limit) MostIn(t time.Duration) int64 { return l.spec.most(l, t.Microseconds()) }
+func (l *Limit) MostIn(t time.Duration) int64 { return l.spec.most(l, max(1, t.Microseconds())) }
 
 // Envelope bounds the units that the limit grants within any time t: most + units × t/period, whatever the instants.
 // All are 0 for a [Concurrency].

@@ -26,7 +26,7 @@ func TestTheMostThatALimitGrantsInATime(t *testing.T) {
 		in    time.Duration
 		want  int64
 	}{
-		{"10/1d", day, 19}, {"5/1h", time.Hour, 9}, {"1/1m", time.Minute, 1}, {"100/1m burst 300", time.Minute, 399}, {"5/1m overdraft 3", time.Minute, 12},
+		{"10/1d", 0, 10}, {"sliding_log 10/1d", 0, 10}, {"10/1d", day, 19}, {"5/1h", time.Hour, 9}, {"1/1m", time.Minute, 1}, {"100/1m burst 300", time.Minute, 399}, {"5/1m overdraft 3", time.Minute, 12},
 		{"10/1h step", time.Hour, 20}, {"sliding_log 10/1d", day, 10}, {"sliding_log 10/1h", day, 240},
 		{"fixed_window 10/1d", day, 19}, {"fixed_window 10/1d epoch", day, 20}, {"fixed_window 10/1h", time.Microsecond, 10},
 		{"calendar 10/day", day, 20}, {"calendar 10/day in Europe/Berlin", day, 30}, {"calendar 10/day in Asia/Shanghai", day, 20},

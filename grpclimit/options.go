@@ -67,6 +67,9 @@ func given[T any](options *T) *T {
 
 // server makes a Server of a decider with these options.
 func (o *Options) server(decide func(context.Context, *Call, *admission)) (*Server, error) {
+	if o.Fields > httplimit.NoFields || o.Missing > httplimit.Deny || o.StoreErrors > httplimit.FailClosed {
+		return nil, errors.New("grpclimit: Options.Fields, Missing or StoreErrors: unknown value")
+	}
 	return newServer(Server{decide: decide, messages: o.Messages, exempt: o.Exempt, observe: o.Observe,
 		isForCalls: o.CostAfter != nil})
 }

@@ -626,6 +626,7 @@ func TestMistakesInOptions(t *testing.T) {
 		`Exempt has "grpc.health"`:      made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Exempt: []string{"grpc.health"}})),
 		`Exempt has "/"`:                made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Exempt: []string{"/"}})),
 		"which are for calls":           made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{Messages: inner})),
+		"unknown value":                 made(grpclimit.New(l, grpclimit.Method, &grpclimit.Options{StoreErrors: 9})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -115,6 +116,9 @@ func configured(given *Options) (*Options, *config, error) {
 	}
 	if o.Status < 400 || o.Status > 599 {
 		return nil, nil, fmt.Errorf("httplimit: Options.Status is %d; allowed: 400 to 599", o.Status)
+	}
+	if o.Fields > NoFields || o.Missing > Deny || o.StoreErrors > FailClosed {
+		return nil, nil, errors.New("httplimit: Options.Fields, Missing or StoreErrors: unknown value")
 	}
 	if o.Body == nil {
 		o.Body = Problem

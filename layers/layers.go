@@ -137,7 +137,9 @@ func New(shared weir.Store, o Options) (*Stack, error) {
 	s.leaser = newLeaser(exact, func(l *weir.Limit) leaseTerms { return o.Terms(l).lease() })
 	r := &router{exact: exact, leaser: s.leaser, ceiling: s.leaser, terms: o.Terms, local: local,
 		mirrors: o.has("warm"), leasing: s.leaser}
-	r.keyed, _ = exact.(keyDecider)
+	if s.refusals != nil {
+		r.keyed = s.refusals // it answers refusals alone: a grant of the shared store is for the local one to count
+	}
 	r.updates, _ = o.Updates.(io.Closer)
 	if o.Bounds != nil {
 		s.ceiling = newCeiling(s.leaser, o.Bounds, func(l *weir.Limit) (float64, bool) {

@@ -120,6 +120,30 @@ func TestWithout(t *testing.T) {
 	}
 }
 
+// A Limiter asks by key. What the shared store grants by it is counted in the local store too.
+func TestGrantsByKeyAreMirrored(t *testing.T) {
+	local := memstore.New()
+	s, err := layers.New(memstore.New(), layers.Options{Local: local, Without: []string{"breaker", "coalesce", "recall"},
+		Terms: func(*weir.Limit) layers.Terms { return layers.Terms{Local: true} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Store.Close()
+	limiter, err := weir.New(s.Store, "limit", weir.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := limiter.Allow(t.Context(), "key"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claims, d := []weir.Claim{{Key: "key", Limit: limiter.Limits()[0], Cost: 1}}, make([]weir.Decision, 1)
+	if _, err := local.Decide(t.Context(), claims, 0, d); err != nil || d[0].Remaining != 7 {
+		t.Errorf("the local store has %d units left, want 7: %v", d[0].Remaining, err)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	local, batcher := memstore.New(), memstore.New()
 	for field, c := range map[string]struct {
