@@ -29,7 +29,6 @@ func (l *linter) redundant() {
 func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what string) {
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
-		l.pause(i, rulesLinted)
 		if !rule.disabled && rule.mode == Enforce && rule.percent == 100 && rule.bans == nil &&
 			len(l.file.Rules[i].Overrides) == 0 {
 			same := like(i)
@@ -43,8 +42,7 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what
 			return cmp.Or(cmp.Compare(len(a.components), len(b.components)), cmp.Compare(a.rank, b.rank))
 		})
 		others = others[:min(len(others), mostCompared)]
-		for n, i := range list {
-			l.pause(n, rulesLinted)
+		for _, i := range list {
 			k := slices.IndexFunc(others, func(k int) bool { return i != k && less(i, k) })
 			if k < 0 {
 				continue

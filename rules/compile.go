@@ -22,26 +22,6 @@ type Option func(*options)
 type options struct {
 	secret []byte
 	read   func(name string) ([]byte, error) // reads files of list values; nil: not allowed
-	rest   func()                            // nil: no pauses
-}
-
-// WithRest calls rest about every millisecond while many rules are read or compiled. A server can yield there,
-// such as by time.Sleep, so that a long compilation does not delay requests.
-func WithRest(rest func()) Option { return func(o *options) { o.rest = rest } }
-
-// The rules and bytes that take about a millisecond.
-const (
-	bytesRead   = 8 << 10
-	rulesRead   = 256
-	rulesBuilt  = 256
-	rulesLinted = 32
-)
-
-// pause calls rest after every so many items.
-func (o *options) pause(n, every int) {
-	if o.rest != nil && n%every == every-1 {
-		o.rest()
-	}
 }
 
 func newOptions(opts []Option) (o options) {
@@ -125,7 +105,6 @@ func build(file *File, r *report, o options) *Set {
 	for i := range all {
 		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
 		b.rule(i, &file.Rules[i], &all[i])
-		o.pause(i, rulesBuilt)
 	}
 	b.treeBuilder.finish()
 	if len(b.problems) == 0 {

@@ -23,29 +23,27 @@ func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Proble
 		return nil, nil, err
 	}
 	r = &report{file: name, lines: r.lines, texts: r.texts, root: r.root, joined: r.joined}
-	return set, lint(file, set, r, o), nil
+	return set, lint(file, set, r), nil
 }
 
 // Lint is the function Lint for a file that was merged from several, so that its warnings have no lines.
 func (file *File) Lint(opts ...Option) (warnings []Problem, err error) {
-	o := newOptions(opts)
-	set, err := compile(file, o)
+	set, err := compile(file, newOptions(opts))
 	if err != nil {
 		return nil, err
 	}
-	return lint(file, set, &report{file: file.Name}, o), nil
+	return lint(file, set, &report{file: file.Name}), nil
 }
 
 // A linter finds valid rules that make no sense.
 type linter struct {
 	*report
-	options
 	file *File
 	set  *Set
 }
 
-func lint(file *File, set *Set, r *report, o options) []Problem {
-	l := &linter{report: r, options: o, file: file, set: set}
+func lint(file *File, set *Set, r *report) []Problem {
+	l := &linter{report: r, file: file, set: set}
 	l.body(-1, l.file.Response.Body)
 	l.table(at(-1, "allow"), l.file.Allow, l.set.lists.deny)
 	l.table(at(-1, "deny"), l.file.Deny)
@@ -61,7 +59,6 @@ func lint(file *File, set *Set, r *report, o options) []Problem {
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
 		l.candidate(i, rule)
-		l.pause(i, rulesLinted)
 	}
 	l.services()
 	l.redundant()

@@ -36,7 +36,7 @@ func read(name string, text []byte, o options) (*File, *Set, *report) {
 	if !r.readable(text) {
 		return nil, nil, r
 	}
-	if r.root = r.document(text, o.rest); r.root == nil {
+	if r.root = r.document(text); r.root == nil {
 		return nil, nil, r
 	}
 	d := &decoder{report: r, options: o}
@@ -92,36 +92,9 @@ func (r *report) wrong(n *yaml.Node, format string, args ...any) {
 	r.put(mark{n.Line, n.Column}, at(-1, "file"), format, args...)
 }
 
-// resting is a reader that calls rest after each piece of the text.
-func resting(text []byte, rest func()) io.Reader {
-	if rest == nil {
-		return bytes.NewReader(text)
-	}
-	return &restful{text: text, rest: rest}
-}
-
-type restful struct {
-	text []byte
-	rest func()
-	read int // bytes since the last rest
-}
-
-func (r *restful) Read(dst []byte) (n int, err error) {
-	if r.read >= bytesRead {
-		r.rest()
-		r.read = 0
-	}
-	if len(r.text) == 0 {
-		return 0, io.EOF
-	}
-	n = copy(dst, r.text)
-	r.text, r.read = r.text[n:], r.read+n
-	return n, nil
-}
-
 // document is the root of the only document, or nil.
-func (r *report) document(text []byte, rest func()) *yaml.Node {
-	loader, err := yaml.NewLoader(resting(text, rest),
+func (r *report) document(text []byte) *yaml.Node {
+	loader, err := yaml.NewLoader(bytes.NewReader(text),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	var first, second yaml.Node
 	if err == nil {
@@ -243,7 +216,6 @@ func (d *decoder) rules(_ place, n *yaml.Node, file *File) {
 	file.Rules = make([]Spec, len(n.Content))
 	for i, rule := range n.Content {
 		ruleFields.read(d, at(i, ""), rule, &file.Rules[i])
-		d.pause(i, rulesRead)
 	}
 }
 

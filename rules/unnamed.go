@@ -21,7 +21,6 @@ func (l *linter) unnamed() {
 	var list []*telling
 	alike := make(map[string]*telling)
 	for i, rule := range l.set.rules {
-		l.pause(i, rulesLinted)
 		if rule.disabled || rule.mode != Enforce || len(rule.components) == 0 {
 			continue
 		}
@@ -80,7 +79,6 @@ func (l *linter) tellings(i int) (list []*telling) {
 // meets reports whether an enforced rule is for all these requests.
 func (l *linter) meets(requests *Match) bool {
 	for k, rule := range l.set.rules {
-		l.pause(k, rulesLinted*mostCompared)
 		if !rule.disabled && rule.mode == Enforce && l.file.Rules[k].Match.Covers(requests) {
 			return true
 		}

@@ -91,7 +91,7 @@ func (e *Engine) read(ctx context.Context) (err error) {
 		if err := e.readSecrets(); err != nil {
 			return err
 		}
-		e.compiler = rules.NewCompiler(rules.WithHashKey([]byte(e.HashKey)), rules.WithRest(e.rest))
+		e.compiler = rules.NewCompiler(rules.WithHashKey([]byte(e.HashKey)))
 		if IsURL(e.Rules) && e.ConfigPoll < time.Second {
 			return wrong("server.config.poll is %v; allowed for a URL: 1s to 24h", e.ConfigPoll)
 		}
@@ -155,16 +155,6 @@ func (e *Engine) Compile(file *rules.File) (*rules.Set, error) {
 	other := *file
 	other.Server = e.Server
 	return e.compiler.Compile(&other)
-}
-
-// yieldTime is how long the compilation of rules pauses after each millisecond or so.
-const yieldTime = 500 * time.Microsecond
-
-// rest pauses the compilation of rules in favour of requests, once the engine decides them.
-func (e *Engine) rest() {
-	if e.serving.Load() {
-		time.Sleep(yieldTime)
-	}
 }
 
 // settle checks what one setting says about another.

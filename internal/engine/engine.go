@@ -45,8 +45,7 @@ type Engine struct {
 
 	alerting alert.Settings
 	primary  *primary
-	compiler *rules.Compiler // of each source, and of the merged file
-	serving  atomic.Bool
+	compiler *rules.Compiler          // of each source, and of the merged file
 	began    map[string][]string      // the settings of the start
 	pending  atomic.Pointer[[]string] // changed settings that need a restart
 
@@ -244,7 +243,6 @@ func (e *Engine) run() {
 // missing rules and is not ready. The error is that of the context.
 func (e *Engine) Wait(ctx context.Context) error {
 	e.manager.Wait(ctx) // missing rules were logged
-	e.serving.Store(ctx.Err() == nil)
 	return ctx.Err()
 }
 

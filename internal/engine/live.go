@@ -282,7 +282,7 @@ func (e *Engine) revision(layer string) string {
 
 // lint logs the warnings of weir check about a file, except those that it logged before.
 func (e *Engine) lint(name string, text []byte) {
-	_, warnings, _ := rules.Lint(name, text, append(ListOptions(name), rules.WithRest(e.rest))...)
+	_, warnings, _ := rules.Lint(name, text, ListOptions(name)...)
 	var warned []string
 	for i := range warnings {
 		w := &warnings[i]
