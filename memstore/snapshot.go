@@ -172,7 +172,7 @@ func (s *Store) readAll(text []byte) error {
 		}
 	}
 	if int64(len(r.keys)) > s.maxKeys {
-		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (weir serve: server.max_keys)",
+		return fmt.Errorf("it holds %d keys, the store has room for %d; raise WithMaxKeys (server.max_keys)",
 			len(r.keys), s.maxKeys)
 	}
 	bytes := int64(len(r.keys)) * keyBytes

@@ -28,9 +28,9 @@ const (
 	lastReleases = time.Second // that Close waits for at most
 )
 
-// releases finishes failed calls in the background: it releases the lease of an acquire with an unknown outcome, and a lease
-// that was not released. To release a lease by its id is idempotent. Otherwise its units would stay
-// held until the time-to-live is over.
+// releases finishes failed calls in the background: it releases the lease of an acquire with an unknown outcome, and a
+// lease that was not released. To release a lease by its id is idempotent. Otherwise its units would stay held until
+// the time-to-live is over.
 //
 // A release may overtake its acquire, if they are on different connections. So the answer that such a lease is gone
 // counts only if Redis repeats it a while later.

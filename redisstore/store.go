@@ -162,9 +162,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Releases counts the leases that the store releases in the background, after a call with an unknown outcome took them, or a
-// release failed: the leases that it still tries to release, the released or gone ones, and the leases that it gave up,
-// which end by their time-to-live.
+// Releases counts the leases that the store releases in the background, after a call with an unknown outcome took them,
+// or a release failed: the leases that it still tries to release, the released or gone ones, and the leases that it
+// gave up, which end by their time-to-live.
 func (s *Store) Releases() (pending, done, lost int64) {
 	return s.releases.pending.Load(), s.releases.done.Load(), s.releases.lost.Load()
 }

@@ -195,7 +195,8 @@ type watched struct {
 	armed   atomic.Bool  // Read has a deadline
 }
 
-// SetDeadline is called by rueidis: with a time when it waits for one reply, with the zero time when it begins to pipeline.
+// SetDeadline is called by rueidis: with a time when it waits for one reply, with the zero time when it begins to
+// pipeline.
 func (w *watched) SetDeadline(t time.Time) error {
 	if t.After(w.greeted) && !w.greeted.IsZero() {
 		t = w.greeted
