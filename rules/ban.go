@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// Bans is a checked Ban: the limits that hold its state, which have the rule's name and a suffix. Their state
-// is shared, kept and deleted as that of any limit. Package gate describes their use.
+// Bans is a checked Ban: the limits that hold its state, which have the rule's name and a suffix. Their state is
+// shared, kept and deleted as the state of any limit. Package gate describes their use.
 type Bans struct {
 	// Hold is RULE.ban. A key is banned while this limit refuses a cost of 0. It is a bucket that regains a
 	// unit each microsecond, so its debt is a time: a ban keeps its length when the rule is changed.
@@ -29,7 +29,7 @@ type Bans struct {
 	Counted bool
 }
 
-// Bans returns the rule's ban; nil if it has none.
+// Bans returns the rule's ban; nil if it has no ban.
 func (r *Rule) Bans() *Bans { return r.bans }
 
 const (
@@ -37,7 +37,7 @@ const (
 	longestBan   = 3650 * 24 * time.Hour // seven of them forgotten one after the other still fit a bucket
 	forgottenBan = 7 * 24 * time.Hour
 
-	// longestTurn bounds the time for which a process that stopped while it banned keeps others from doing it.
+	// longestTurn bounds how long a process that stopped while it banned keeps other processes from banning.
 	longestTurn = 10 * time.Second
 )
 

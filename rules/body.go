@@ -29,7 +29,7 @@ func (r *Refusal) value(name string) any {
 // escapes are the functions that a placeholder may name: {{html .Message}}.
 var escapes = []string{"html", "json", "js", "urlquery"}
 
-// escaped is a value in the syntax of a function; "" is plain text, in which a list has commas.
+// escaped is a value in the syntax of a function; "" is plain text, where commas separate the items of a list.
 func escaped(function string, value any) string {
 	if function == "json" {
 		text, _ := json.Marshal(value) // numbers, texts and lists of them always have a form
@@ -56,8 +56,8 @@ type bodyText []bodyPart
 // A bodyPart is literal text, or a field of a Refusal.
 type bodyPart struct{ literal, field, escape string }
 
-// Body is the body of the rule's response to a refusal. ok is false if it is problem or json, which front ends
-// render. Its length is bounded by those of the file's text and the refusal.
+// Body is the body of the rule's response to a refusal. ok is false if it is problem or json, which front ends render.
+// Its length is bounded by the length of the file's text and of the refusal.
 func (r *Rule) Body(refusal *Refusal) (text []byte, ok bool) {
 	for _, part := range r.response.text {
 		text = append(text, part.literal...)
@@ -92,7 +92,7 @@ func parseBody(text string) (body bodyText, complaint string) {
 	}
 }
 
-// parsePlaceholder reads what is between {{ and }}: .Message, html .Message or .Message | html.
+// parsePlaceholder reads the text between {{ and }}: .Message, html .Message or .Message | html.
 func parsePlaceholder(inner string) (part bodyPart, complaint string) {
 	words := strings.Fields(inner)
 	if len(words) == 3 && words[1] == "|" {

@@ -24,8 +24,8 @@ func (l *linter) redundant() {
 	l.compare(counted, l.useless, "the same requests by the same key")
 }
 
-// compare warns of each rule i for which less(i, k) holds, where like is equal for both rules: k counts what i counts.
-// Rule k has no group: otherwise it might not apply.
+// compare warns of each rule i that has another rule k with an equal like and with less(i, k), so that k counts all
+// that i counts. Rule k has no group: otherwise it might not apply.
 func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what string) {
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
@@ -69,8 +69,8 @@ func counts(broad, narrow *Spec) bool {
 		(len(narrow.Deny) == 0 || alike(broad.Deny, narrow.Deny))
 }
 
-// likeness is equal for rules with the same costs, whose units are held and given back alike, and whose limits a front
-// end replaces alike.
+// likeness is equal for rules that have the same costs, hold and give back units alike, and let a front end replace
+// their limits alike.
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
 	return fmt.Sprintf("%t %q %q %+v %t %q %q %t %d %v", rule.described, fmt.Sprint(s.CountIf), fmt.Sprint(s.Once),

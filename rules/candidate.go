@@ -12,16 +12,16 @@ type CompiledCandidate struct {
 	keyed  *Rule // has the components of its own key; nil: the rule's
 }
 
-// Candidate returns the rule's candidate; nil if it has none.
+// Candidate returns the rule's candidate; nil if the rule has no candidate.
 func (r *Rule) Candidate() *CompiledCandidate { return r.candidate }
 
 // Limits have the rule's name and .candidate before the number. Do not change the slice.
 func (c *CompiledCandidate) Limits() []*weir.Limit { return c.limits }
 
-// Keyed reports whether the candidate has a key of its own.
+// Keyed reports whether the candidate has another key than the rule.
 func (c *CompiledCandidate) Keyed() bool { return c.keyed != nil }
 
-// Components are the words of the candidate's own key, as Rule.Components; none if it has the rule's.
+// Components are the words of the candidate's own key, as Rule.Components; empty if it has the rule's key.
 func (c *CompiledCandidate) Components() []string {
 	if c.keyed == nil {
 		return nil

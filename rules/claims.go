@@ -116,7 +116,7 @@ func (s *Set) counter(weight func(*Rule) int) *claimCounter {
 }
 
 // RedisTime is about how long Redis works at most for one decision of the rules, by the measured figures of
-// docs/howto/redis.md. It serves nobody else meanwhile.
+// docs/howto/redis.md. Redis serves no other client meanwhile.
 func (s *Set) RedisTime() time.Duration {
 	c := s.counter(func(rule *Rule) int {
 		most := redisWork(rule.limits)

@@ -31,15 +31,15 @@ func newOptions(opts []Option) (o options) {
 	return o
 }
 
-// WithHashKey sets the key of the hash that replaces long keys. It must be the same on all nodes of a store.
-// The default is an empty key, with which anyone can compute the hash.
+// WithHashKey sets the key of the hash that replaces long keys. It must be the same on all nodes of a store. The
+// default is an empty key: then anyone can compute the hash.
 func WithHashKey(key []byte) Option {
 	secret := slices.Clone(key)
 	return func(o *options) { o.secret = secret }
 }
 
-// Compile checks a file and makes a Set of it, which shares nothing with the file. The error is an *Error that
-// lists every mistake.
+// Compile checks a file and makes a Set of it, which shares no memory with the file. The error is an *Error that lists
+// every mistake.
 func Compile(file *File, opts ...Option) (*Set, error) { return compile(file, newOptions(opts)) }
 
 func compile(file *File, o options) (*Set, error) {
@@ -233,7 +233,7 @@ func (b *builder) count(p place, n, most int) bool {
 	return n <= most
 }
 
-// algorithms are the first words of limits: of all, and of those without leases.
+// algorithms are the first words of limits: of all algorithms, and of the algorithms without leases.
 var algorithms, unleased = words()
 
 func words() (all, unleased []string) {
@@ -291,7 +291,7 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 // closed is the limit of a rule that denies every request.
 const closed = "none"
 
-// A closedLimit is that limit. It has nothing to count, but a rule has a limit, which people read.
+// A closedLimit is that limit. It counts no request, but each rule has a limit that people read.
 type closedLimit struct{ weir.Spec }
 
 // String implements weir.Spec.
@@ -639,7 +639,7 @@ func (b *builder) descriptorKeys(list []condition, p place, names []string) []co
 	return append(list, condition{kind: sourceDescriptorKeys, values: []string{strings.Join(names, ",")}})
 }
 
-// values checks the values of a condition; none stands for any that is not empty.
+// values checks the values of a condition; an empty list stands for any value that is not empty.
 func (b *builder) values(p place, given []string) []string {
 	if len(given) == 0 {
 		b.add(p, `%s has no values; "*" stands for any`, p.field)
@@ -663,7 +663,7 @@ func (b *builder) values(p place, given []string) []string {
 	return given
 }
 
-// room reports whether the tree may grow by a rule: each combination of alternatives is a branch of its own.
+// room reports whether the tree may grow by a rule: each combination of alternatives is a separate branch.
 func (b *builder) room(p place, hosts []string, path string, conditions []condition) bool {
 	ways := 1
 	for _, c := range conditions {

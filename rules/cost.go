@@ -31,8 +31,8 @@ func (r *Rule) ChargesFull() bool { return r.full }
 // Described reports whether the rule's match or key names a descriptor.
 func (r *Rule) Described() bool { return r.described }
 
-// Settle names the part of a response that states the actual cost: the canonical name of a header or trailer,
-// "bytes" for the length of its body, or "" for none.
+// Settle names the part of a response that states the actual cost: the canonical name of a header or trailer, "bytes"
+// for the length of its body, or "" if no part does.
 func (r *Rule) Settle() string { return r.cost.settle }
 
 // CostOf is the number of units of a request. The error is a *weir.InputError: the stated cost is invalid or
@@ -110,7 +110,7 @@ func (b *builder) units(p place, n int64) {
 	}
 }
 
-// from reads the attribute in which requests state their cost.
+// from reads the name of the attribute where requests state their cost.
 func (b *builder) from(p place, text string, c *cost) {
 	kind, name, _ := strings.Cut(text, ".")
 	source, _ := sourceOf(kind, true)

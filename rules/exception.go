@@ -26,7 +26,7 @@ type Exception struct {
 	Why       string        `json:"-"`               // the reason given by its author; nothing depends on it
 }
 
-// clone shares nothing with the file of the exception.
+// clone shares no memory with the file of the exception.
 func (e *Exception) clone() Exception {
 	c := *e
 	c.Values, c.Limit = slices.Clone(e.Values), slices.Clone(e.Limit)
@@ -46,7 +46,7 @@ const (
 // Unfit are the exceptions that are not in force: each has its ID as Field, and the reason as Message.
 func (s *Set) Unfit() []Problem { return s.inForce().unfit }
 
-// exceptions are the compiled exceptions of a file or of a rule. A nil pointer has none.
+// exceptions are the compiled exceptions of a file or of a rule. A nil pointer has no exceptions.
 type exceptions struct {
 	lists     lists
 	overrides overrides
@@ -61,7 +61,7 @@ func (x *exceptions) listed(r *Request) Listing {
 	return x.lists.listed(r)
 }
 
-// A compiledException is one exception by itself, for explaining. Requests use the combined lists instead.
+// A compiledException is a single exception, for explaining. Requests use the combined lists instead.
 type compiledException struct {
 	Exception
 	entries   []listEntry // of a block or an allow
@@ -86,11 +86,11 @@ func (s *Set) inForce() *overlay {
 	return &noExceptions
 }
 
-// excepted are the exceptions of the rule; nil: it has none.
+// excepted are the exceptions of the rule; nil if it has no exceptions.
 func (r *Rule) excepted() *exceptions { return r.set.inForce().rules[r] }
 
-// Except replaces the exceptions of the set by those of a file, for requests from now on. No rule is compiled,
-// so it takes as long with 100,000 rules as with one. The rules of the file must be those of the set. On an
+// Except replaces the exceptions of the set by the exceptions of a file, for requests from now on. No rule is compiled,
+// so it takes as long with 100,000 rules as with one. The file must have the rules of the set. On an
 // *Error nothing changes.
 func (s *Set) Except(file *File) error {
 	o, err := s.overlayOf(file)
@@ -100,8 +100,8 @@ func (s *Set) Except(file *File) error {
 	return err
 }
 
-// Misfit says why an exception would be in force for no request; "" if it fits. The rules of the file must be
-// those of the set.
+// Misfit says why an exception would be in force for no request; "" if it fits. The file must have the rules of the
+// set.
 func (s *Set) Misfit(file *File, e *Exception) string {
 	o, err := s.overlayOf(&File{Name: file.Name, Rules: file.Rules, Exceptions: []Exception{*e}})
 	switch {
@@ -121,14 +121,14 @@ func (file *File) DiffersInExceptions(other *File) bool {
 	return same(&x, &y)
 }
 
-// Excepted are the exceptions of the file that decide a request: those that block it, or else those that let
-// it pass. It is slow, and meant for explaining.
+// Excepted are the exceptions of the file that decide a request: all exceptions that block it, or else all that let it
+// pass. It is slow, and meant for explaining.
 func (s *Set) Excepted(request *Request) []Exception {
 	return s.inForce().file.deciding(nil, request, nil)
 }
 
-// Excepted are the exceptions of the rule that decide a request: those that block it, or else those that let
-// it pass, or else the one that gives its key other limits. It is slow, and meant for explaining.
+// Excepted are the exceptions of the rule that decide a request: all exceptions that block it, or else all that let it
+// pass, or else the one that gives its key other limits. It is slow, and meant for explaining.
 func (r *Rule) Excepted(request *Request) []Exception {
 	x := r.excepted()
 	if x == nil {
@@ -307,7 +307,7 @@ func (x *exceptionBuilder) override(i int, e *Exception) (apply func()) {
 	}
 }
 
-// list adds a value to those that are blocked or let pass.
+// list adds a value to the values that are blocked or let pass.
 func (x *exceptionBuilder) list(i int, e *Exception, to *entryBuilder) (apply func()) {
 	p := at(i, string(e.Kind))
 	if len(e.Values) != 1 || e.Values[0] == "" || len(e.Values[0]) > bounds.Text {

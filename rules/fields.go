@@ -13,14 +13,14 @@ import (
 // The tables of this file are the only list of the fields of a file of rules. Parse reads by them, and
 // schema.json and the reference tables of docs/reference/rules.md are generated from them: go test ./rules -update.
 
-// A mapping is the table of the fields of a mapping whose Go form is T.
+// A mapping is the table of the fields of a mapping that T is the Go form of.
 type mapping[T any] struct {
 	name   string // its definition in the JSON Schema
 	empty  string // what to do instead of writing it without fields; "": it may have none
 	fields []field[T]
 }
 
-// A field of a mapping. about is what it is, and unset what holds without it, in Markdown.
+// A field of a mapping. about describes it, and unset the behaviour without it, in Markdown.
 type field[T any] struct {
 	word  string
 	value value[T]
@@ -422,7 +422,7 @@ func alternatives[T any](name string, at func(*T) *[]string) value[T] {
 	return v
 }
 
-// units is a whole number from 1, without another bound than that of weir.
+// units is a whole number from 1. Only weir bounds it.
 func units[T any](at func(*T) *int64) value[T] {
 	return value[T]{shape: shape{name: "units"}, read: func(d *decoder, p place, n *yaml.Node, t *T) {
 		*at(t) = d.units(p, n)

@@ -30,7 +30,7 @@ type expression struct {
 	tooLong  bool // the result for a text that is too long to be matched
 }
 
-// filter drops the rules in found[from:] whose filters the request does not meet.
+// filter drops each rule in found[from:] that has a filter which the request does not meet.
 func (s *Set) filter(found []*Rule, from int, r *Request) []*Rule {
 	kept := found[:from]
 	for _, rule := range found[from:] {
@@ -103,7 +103,7 @@ func (r *Request) expressedPath(s *Set) string {
 	return string(text)
 }
 
-// filter checks the conditions of a match that the tree does not decide; nil if there are none.
+// filter checks the conditions of a match that the tree does not decide; nil if the tree decides them all.
 func (b *builder) filter(p place, m *Match) *filter {
 	before := b.programs
 	f := &filter{expressions: b.expressions(p, &m.Regex, true)}
@@ -119,7 +119,7 @@ func (b *builder) filter(p place, m *Match) *filter {
 }
 
 // mostSteps is an upper bound of the steps of the expressions that one request is matched with, of the first so many
-// rules. It has those of a rule more than once if the request meets several of the rule's places in the tree.
+// rules. The steps of a rule count more than once if the request meets several of the rule's places in the tree.
 func (s *Set) mostSteps(rules int) int {
 	if s == nil || !s.filtered {
 		return 0
@@ -134,7 +134,7 @@ func (s *Set) mostSteps(rules int) int {
 	return c.hosts().alone
 }
 
-// workOf is an upper bound of what the expressions of the first so many rules cost one request, in steps times bytes.
+// workOf is an upper bound of the cost of the first so many rules' expressions for one request, in steps times bytes.
 // Match evaluates a rule once, wherever the request meets it.
 func (s *Set) workOf(rules int) int {
 	steps := 0
@@ -238,8 +238,8 @@ func (b *builder) patterns(p place, given []string, foldCase bool) (list []*rege
 	return list
 }
 
-// pattern compiles an expression for whole texts. It is parsed alone first: after ")" or \Q it would end, or
-// change, what is put round it.
+// pattern compiles an expression for whole texts. It is parsed alone first: after ")" or \Q it would end, or change,
+// the text around it.
 func (b *builder) pattern(text string, foldCase bool) (pattern *regexp.Regexp, complaint string) {
 	if text == "" || len(text) > bounds.Expression {
 		return nil, fmt.Sprintf("allowed: 1 to %d bytes", bounds.Expression)
@@ -324,8 +324,8 @@ func union(other, own map[string][]string, form func(string) string) map[string]
 	return all
 }
 
-// Filtered is the number of rules whose match has regex, any or not, and of those among them that have no other
-// condition: these are evaluated one by one for every request, and the others for requests that meet the rest. work is
+// Filtered is the number of rules with regex, any or not in their match, and how many of these have no other condition:
+// every request evaluates these one by one, and evaluates the others only if it meets their other conditions. work is
 // the most that expressions cost one request, in steps times bytes.
 func (s *Set) Filtered() (all, everywhere, work int) {
 	for _, rule := range s.rules {

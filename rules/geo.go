@@ -17,12 +17,12 @@ const (
 func (r *Rule) Located() (country, asn bool) { return r.geo.split() }
 
 // Located reports whether a rule that applies to requests, a list of the file or an exception needs the country or the
-// autonomous system of clients. Gates look up only what is needed.
+// autonomous system of clients. Gates look up only the data that rules need.
 func (s *Set) Located() (country, asn bool) { return (s.geo | s.inForce().geo).split() }
 
 func (g geo) split() (country, asn bool) { return g&geoCountry != 0, g&geoASN != 0 }
 
-// geo is what the conditions of a match need.
+// geo is the data that the conditions of a match need.
 func (m *Match) geo() (g geo) {
 	if len(m.Country) > 0 {
 		g |= geoCountry
@@ -45,7 +45,7 @@ func (l *lists) geo() (g geo) {
 	return g
 }
 
-// located is what a rule needs.
+// located is the data about clients that a rule needs.
 func (r *Rule) located(m *Match) geo {
 	g := m.geo()
 	for _, c := range r.everyComponent() {

@@ -140,9 +140,9 @@ const keyOfAll = "all"
 // hashedKey is the prefix of a key that replaces a long one. It is no source.
 const hashedKey = "hmac-sha256:"
 
-// AppendKey appends the key by which a request is counted. If a component is missing, a rule with on_missing:
-// anonymous counts all requests without it together; for any other, dst is returned unchanged and ok is false:
-// see OnMissing. It allocates only to grow dst.
+// AppendKey appends the key that a request is counted under. If a component is missing, a rule with on_missing:
+// anonymous counts all requests without it together; for any other, dst is returned unchanged and ok is false: see
+// OnMissing. It allocates only to grow dst.
 //
 // Each component is written as its source, the length of its value and the value, so that no two identities
 // share a key. A key longer than bounds.PlainKey is replaced by a keyed hash.
@@ -197,7 +197,7 @@ func insertLength(dst []byte, value int) []byte {
 	return dst
 }
 
-// appendValue appends nothing if the request lacks the component.
+// appendValue leaves dst unchanged if the request lacks the component.
 func (c *component) appendValue(dst []byte, r *Request) []byte {
 	start := len(dst)
 	switch c.source {

@@ -15,8 +15,8 @@ func (r *Rule) LeasePercent() int { return r.lease }
 // bound.
 func (r *Rule) LocalCeiling() float64 { return r.ceiling }
 
-// HoldUntilDone reports whether the rule's concurrency limits hold a request whose client has left until the work
-// has ended, or a time-to-live after the client left. Otherwise they release it at once: the work is cancelled.
+// HoldUntilDone reports whether the rule's concurrency limits keep a request counted after its client left, until the
+// work has ended or a time-to-live has passed. Otherwise they release it at once: the work is cancelled.
 func (r *Rule) HoldUntilDone() bool { return r.holdUntilDone }
 
 // releases are the words of hold_until.
@@ -54,7 +54,7 @@ func (b *builder) lease(i int, s *Spec, rule *Rule) int {
 	return s.LeasePercent
 }
 
-// ceiling checks local_ceiling. NaN is none of the numbers that are allowed.
+// ceiling checks local_ceiling. NaN is not allowed.
 func (b *builder) ceiling(i int, s *Spec) float64 {
 	if s.LocalCeiling != 0 && !(s.LocalCeiling >= 1 && s.LocalCeiling <= bounds.Ceiling) {
 		b.add(at(i, "local_ceiling"), "local_ceiling is %v; allowed: 1 to %d, such as 1.2: how many times the limit "+

@@ -140,7 +140,8 @@ func (l *linter) slashes() {
 		"path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
 }
 
-// never warns of rules whose requests are all named by lists that take precedence, or excluded by their own match.
+// never warns of rules that apply to no request, because lists that take precedence name all their requests, or their
+// own match excludes them.
 func (l *linter) never(i int, s *Spec, rule *Rule) {
 	b := &builder{report: &report{}, attributes: make(map[attribute]bool)}
 	conditions := b.conditions(at(i, "match"), &s.Match)
@@ -228,7 +229,7 @@ func (n *networks[T]) covers(network netip.Prefix) bool {
 	return i >= 0
 }
 
-// table warns of values of a list that never occur, and of those that a list with precedence names already.
+// table warns of values of a list that never occur, and of values that a list with precedence names already.
 func (l *linter) table(p place, table map[string][]string, before ...[]listEntry) {
 	for _, text := range slices.Sorted(maps.Keys(table)) {
 		c, _ := parseListed(text, l.pathOf(p.rule), p.rule >= 0)
@@ -294,8 +295,8 @@ func (l *linter) limits(p place, rule *Rule) {
 // longQuota is the shortest period of a token bucket that was probably meant as a quota.
 const longQuota = time.Hour
 
-// quotas warns of token buckets beside limits of shorter periods, whose author probably meant "at most N in an
-// hour": a bucket grants nearly twice as many.
+// quotas warns of token buckets beside limits of shorter periods: the author probably meant "at most N in an hour", but
+// a bucket grants nearly twice as many.
 func (l *linter) quotas(p place, rule *Rule) {
 	for j, limit := range rule.limits {
 		bucket, ok := limit.Spec().(weir.TokenBucket)

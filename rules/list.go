@@ -192,7 +192,7 @@ func (l *values) take(p pattern) {
 	}
 }
 
-// shortest sorts prefixes and drops those that begin with another.
+// shortest sorts prefixes and drops each prefix that begins with another one.
 func shortest(list []string) (kept []string) {
 	slices.Sort(list)
 	for _, prefix := range list {

@@ -14,10 +14,10 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// WithFiles allows lists to keep their values in files (deny: {client.ip: {file: blocked.txt}}). Parse, Load
-// and Lint read them, and what they return has the values, so that Compile reads nothing. Without it such a
-// list is a mistake; rules from a URL or a database must stay without it, because their authors must not
-// choose which files a server reads.
+// WithFiles allows lists to keep their values in files (deny: {client.ip: {file: blocked.txt}}). Parse, Load and Lint
+// read them, and the file that they return has the values, so that Compile reads no file. Without it such a list is a
+// mistake; rules from a URL or a database must stay without it, because their authors must not choose which files a
+// server reads.
 //
 // name is a relative path with slashes, without "..". read must ensure that no link leads out of the directory
 // of the rules, and that it returns at most bounds.ListFile+1 bytes. It is called once for each name.
@@ -32,7 +32,7 @@ type listFile struct {
 	marks     []mark // of each value
 }
 
-// A listText is a file of values whose line numbers continue those of the rules, so that a mark needs no file
+// A listText is a file of values. Its line numbers continue the line numbers of the rules, so that a mark needs no file
 // name.
 type listText struct {
 	name  string

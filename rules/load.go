@@ -15,8 +15,8 @@ func Load(name string, text []byte, opts ...Option) (*Set, error) {
 	return set, nil
 }
 
-// A Compiler is Parse and Compile for rules that pass through several functions, each of which checks them: it
-// caches the set of the last file. It is safe for concurrent use; calls are serialized.
+// A Compiler is Parse and Compile for rules that pass through several functions that each check them: it caches the set
+// of the last file. It is safe for concurrent use; calls are serialized.
 type Compiler struct {
 	opts options
 
@@ -28,7 +28,7 @@ type Compiler struct {
 // NewCompiler makes a compiler that uses options as Parse and Compile do.
 func NewCompiler(opts ...Option) *Compiler { return &Compiler{opts: newOptions(opts)} }
 
-// Parse is the function Parse; Compile of its result costs nothing. Its options follow those of the compiler.
+// Parse is the function Parse; Compile of its result is free. Its options are applied after the compiler's options.
 func (c *Compiler) Parse(name string, text []byte, opts ...Option) (*File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,7 +62,7 @@ func (r *Rule) Lookup(values []string) (key []byte, limits []*weir.Limit, err er
 	return key, r.limitsOf(key, parts), nil
 }
 
-// limitsOf returns the limits of a key with these values; none are known of a hashed key.
+// limitsOf returns the limits of a key with these values; the limits of a hashed key are not known.
 func (r *Rule) limitsOf(key []byte, parts []pattern) []*weir.Limit {
 	return r.limitsFor(key, func(w *wildcard) bool { return parts != nil && w.covers(parts) })
 }

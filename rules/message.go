@@ -21,7 +21,7 @@ type Translation struct {
 	Text     string // with placeholders, such as {retry_after}
 }
 
-// MessageValues are the values of the placeholders in a message, besides those of its rule.
+// MessageValues are the values of the placeholders in a message, besides the values of its rule.
 type MessageValues struct {
 	Limit      *weir.Limit   // that refuses
 	RetryAfter time.Duration // positive, and not weir.Never
@@ -44,7 +44,7 @@ type messageText struct {
 	parts    []messagePart
 }
 
-// A messagePart is literal text, and the placeholder after it; "" is none.
+// A messagePart is literal text, and the placeholder after it; "" if no placeholder follows.
 type messagePart struct{ literal, word string }
 
 // Message is the text of the rule's refusals in the language that Accept-Language prefers, or else the first.
@@ -187,7 +187,7 @@ func (b *builder) messageParts(p place, text string) (parts []messagePart) {
 	}
 }
 
-// windowed refuses {window} in the message of a rule with a limit that has none.
+// windowed refuses {window} in the message of a rule with a limit without a window.
 func (b *builder) windowed(i int, rule *Rule) {
 	if rule.message == nil || !rule.message.has("window") {
 		return
@@ -206,8 +206,8 @@ func (m *message) has(word string) bool {
 	})
 }
 
-// The levels of the rules, from the narrowest. The first whose component is in the rule's key, or whose condition is
-// in its match, is the level of the rule.
+// The levels of the rules, from the narrowest. The level of a rule is the first with a component in the rule's key or a
+// condition in its match.
 const (
 	levelIP        = "IP"
 	levelUser      = "USER"

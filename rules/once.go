@@ -19,7 +19,7 @@ type IDs struct {
 // IDs is how requests of the rule are repeated; nil if each request counts.
 func (r *Rule) IDs() *IDs { return r.ids }
 
-// Of is the id of a request; "" if it has none.
+// Of is the id of a request; "" if the request has no id.
 func (o *IDs) Of(r *Request) string {
 	if !o.by.trim && !o.by.nfkc && !o.by.lower && !o.by.source.made() {
 		return o.by.value(r)

@@ -22,9 +22,9 @@ type wildcard struct {
 	rank   int
 }
 
-// LimitsFor are the limits of a request with this key: those of an operator's Exception, or of an override, or
-// Limits. An exact override precedes wildcards; of these the one with more literal text, then the first in the
-// file. key is the result of AppendKey. Do not change the slice.
+// LimitsFor are the limits of a request with this key, from an operator's Exception, an override, or Limits. An exact
+// override precedes wildcards; of these the one with more literal text, then the first in the file. key is the result
+// of AppendKey. Do not change the slice.
 func (r *Rule) LimitsFor(request *Request, key []byte) []*weir.Limit {
 	return r.limitsFor(key, func(w *wildcard) bool { return w.matches(r, request) })
 }
@@ -175,8 +175,8 @@ func (o *overrideBuilder) parts(p place, given []string) (parts []pattern, ok bo
 	return parts, true
 }
 
-// countedAs turns a network that the rule counts as one client into a single value. A narrower network has no
-// key of its own, so it can have no limits of its own.
+// countedAs turns a network that the rule counts as one client into a single value. A narrower network has no separate
+// key, so it can have no other limits.
 func countedAs(c *component, p *pattern) (complaint string) {
 	if !p.network.IsValid() {
 		return ""

@@ -19,9 +19,9 @@ import (
 // maxDepth is the nesting depth of a file: three times the depth of a rule.
 const maxDepth = 16
 
-// Parse reads a file of rules: one YAML document. The error is an *Error that lists every mistake, in which
-// name is the file's name. Compile accepts the data that Parse accepts. The only option with an effect is
-// WithFiles; without it no file is read.
+// Parse reads a file of rules: one YAML document. The error is an *Error that lists every mistake; name is the file's
+// name in its messages. Compile accepts the data that Parse accepts. The only option with an effect is WithFiles;
+// without it no file is read.
 func Parse(name string, text []byte, opts ...Option) (*File, error) {
 	file, _, r := read(name, text, newOptions(opts))
 	if err := r.err(); err != nil {
@@ -298,7 +298,7 @@ func firsts(n *yaml.Node) func(i int) *yaml.Node {
 	}
 }
 
-// names iterates over a mapping whose keys are names.
+// names iterates over a mapping with names as keys.
 func (d *decoder) names(p place, n *yaml.Node, each func(p place, name string, n *yaml.Node)) {
 	d.pairs(n, p.field, func(key, value *yaml.Node) { each(at(p.rule, p.field+"."+key.Value), key.Value, value) })
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {

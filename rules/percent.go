@@ -6,7 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// EnforcePercent is the percentage of keys for which the rule is enforced.
+// EnforcePercent is the percentage of keys that the rule is enforced for.
 func (r *Rule) EnforcePercent() int { return int(r.percent) }
 
 // Enforces reports whether the rule is enforced for a key, the result of AppendKey. It depends on the rule's

@@ -19,7 +19,7 @@ type Error struct {
 	Omitted  int // number of mistakes beyond the bounds.Problems listed
 }
 
-// A Problem is one mistake, with a message that says what is allowed.
+// A Problem is one mistake, with a message that says which values are allowed.
 type Problem struct {
 	File    string
 	Line    int    // from 1; 0 if the rules were not read from text
@@ -170,7 +170,7 @@ func (r *report) find(p place) (m mark, there bool) {
 	return r.findItem(p, n, m)
 }
 
-// withNames are the fields whose values are mappings with any keys.
+// withNames are the fields that hold mappings with any keys.
 var withNames = []string{"allow", "deny", "header", "query", "descriptor", "message"}
 
 // findItem finds an item of a list.
@@ -261,7 +261,7 @@ func (r *report) err() error {
 	return &Error{Problems: r.problems, Omitted: r.omitted}
 }
 
-// sort puts problems into the order of the file; those of files of values come last.
+// sort puts problems into the order of the file; problems of files of values come last.
 func (r *report) sort() {
 	order := make(map[string]int, len(r.texts))
 	for i, text := range r.texts {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Request is a request as a front end describes it. Empty fields are missing. Front ends may reuse it;
-// nothing here keeps it.
+// A Request is a request as a front end describes it. Empty fields are missing. Front ends may reuse it: this package
+// keeps no reference to it.
 //
 // Host and Path must be in the form that is acted upon afterwards: the host without port and final dot, the
 // path cleaned as it is forwarded, with its escapes (see pathform). Matching one form and serving another
@@ -48,8 +48,8 @@ type Attributes interface {
 	Descriptor(name string) string
 }
 
-// Doubt is a *weir.InputError if a value by which the rule counts is ambiguous: a client that could choose the
-// value that is counted would have any number of keys.
+// Doubt is a *weir.InputError if a value of the rule's key is ambiguous: a client that could choose the value that is
+// counted would have any number of keys.
 func (r *Rule) Doubt(request *Request) error {
 	if len(r.reads) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (r *Rule) Doubt(request *Request) error {
 	return nil
 }
 
-// A reading is an attribute by which a rule counts.
+// A reading is an attribute of requests that is part of a rule's key.
 type reading struct{ kind, name string }
 
 // everyComponent are the components of a rule's key, its candidate's, its ids and its lists.
@@ -87,7 +87,7 @@ func (r *Rule) everyComponent() []component {
 	return components
 }
 
-// reads are the attributes by which a rule counts that a request may have several times.
+// reads are the attributes in a rule's key that a request may have several times.
 func (b *builder) reads(rule *Rule) (list []reading) {
 	take := func(kind source, name string) {
 		if a := (reading{sources[kind].doubtful, name}); kind.several() && !slices.Contains(list, a) {
@@ -153,7 +153,7 @@ func (r *Request) appendDescriptorKeys(dst []byte) []byte {
 	return dst
 }
 
-// appendASN appends nothing if the number is not known.
+// appendASN leaves dst unchanged if the number is not known.
 func (r *Request) appendASN(dst []byte) []byte {
 	if r.ASN == 0 {
 		return dst
@@ -161,9 +161,9 @@ func (r *Request) appendASN(dst []byte) []byte {
 	return strconv.AppendUint(dst, uint64(r.ASN), 10)
 }
 
-// Unprovided yields the components that a front end may not know, each after what it needs: "user", "route",
-// "descriptor" or "body". But for those of bodies, they are components of the key, for whose absence the rule says
-// nothing: without on_missing, all requests count together where they are not known. A match that asks for such a value
+// Unprovided yields the components that a front end may not know, each after the need that the front end does not meet:
+// "user", "route", "descriptor" or "body". Except for components of bodies, they are components of the key of a rule
+// without on_missing: all requests count together where the component is not known. A match that asks for such a value
 // excludes these requests.
 func (r *Rule) Unprovided() iter.Seq2[string, string] {
 	return func(yield func(need, component string) bool) {

@@ -20,7 +20,7 @@ type Response struct {
 	ContentType string // of a text; "" is text/plain; charset=utf-8
 }
 
-// headerFields are the words of fields; "" is that of the file.
+// headerFields are the words of fields; "" stands for the file's word.
 var headerFields = []string{"", "draft", "seconds", "unix_time", "none"}
 
 // A response is a checked Response.
@@ -65,7 +65,7 @@ func (b *builder) contentType(p place, text string) {
 	}
 }
 
-// over replaces the fields of the file's response by those of a rule. A content type belongs to its body.
+// over replaces fields of the file's response by the fields of a rule's response. A content type belongs to its body.
 func (b *builder) over(i int, own, file response) response {
 	own.Status = cmp.Or(own.Status, file.Status)
 	own.Fields = cmp.Or(own.Fields, file.Fields)

@@ -19,17 +19,17 @@ type Route struct {
 	add   string // before the forwarded path; "": nothing
 }
 
-// A routing has the routes of a set. They are matched as rules are, by a tree of their own.
+// A routing has the routes of a set. They are matched as rules are, by a separate tree.
 type routing struct {
 	routes []*Route
 	tree   *Set // its rules are the routes, by their index; nil: none
 }
 
-// Routes are those of the file, in order. Do not change the slice.
+// Routes are the routes of the file, in order. Do not change the slice.
 func (s *Set) Routes() []*Route { return s.routing.routes }
 
-// Route is the route of a request by its method, host and path: of those that match, the most specific one, as of
-// the rules of a group the best match; nil if none matches.
+// Route is the route of a request by its method, host and path: of the routes that match, the most specific one, by the
+// order that groups of rules use; nil if no route matches.
 func (s *Set) Route(r *Request) *Route {
 	if s.routing.tree == nil {
 		return nil
@@ -43,7 +43,7 @@ func (s *Set) Route(r *Request) *Route {
 }
 
 // SetRoute sets the route and the service of a request that has neither, as a gateway with these routes does. Without a
-// route that matches it changes nothing.
+// route that matches, the request does not change.
 func (s *Set) SetRoute(r *Request) {
 	if r.Route != "" || r.Service != "" {
 		return
@@ -157,7 +157,7 @@ func (b *builder) routePrefixes(in func(string) place, spec *RouteSpec, route *R
 	}
 }
 
-// formedSegments are those of a pattern as the tree has them; every wildcard is *.
+// formedSegments are the segments of a pattern as the tree has them; every wildcard is *.
 func (s *Set) formedSegments(pattern string) (list []string) {
 	for segment := range segments(pattern) {
 		switch {
@@ -175,7 +175,7 @@ func (s *Set) formedSegments(pattern string) (list []string) {
 	return list
 }
 
-// ambiguous reports two routes that match the same request, of which none is more specific.
+// ambiguous reports two routes that match the same request while neither is more specific.
 func (b *builder) ambiguous(list []routed) {
 	same := make(map[uint64][]int)
 	for j := range list {
@@ -198,7 +198,7 @@ func (r *routed) overlaps(other *routed) bool {
 		anyPair(r.methods, other.methods, methodsOverlap)
 }
 
-// anyPair reports whether a value of a and one of b overlap; none stands for all.
+// anyPair reports whether a value of a and one of b overlap; an empty list stands for all values.
 func anyPair(a, b []string, overlap func(x, y string) bool) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(x string) bool {
 		return slices.ContainsFunc(b, func(y string) bool { return overlap(x, y) || overlap(y, x) })
@@ -229,5 +229,5 @@ func pathsOverlap(a, b []string) bool {
 	}
 }
 
-// segmentsOverlap reports whether b can be a segment that a stands for. A wildcard stands for none that is empty.
+// segmentsOverlap reports whether b can be a segment that a stands for. A wildcard does not stand for an empty segment.
 func segmentsOverlap(a, b string) bool { return a == b || a == "*" && b != "=" }

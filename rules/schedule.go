@@ -10,8 +10,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// A window is a checked Window. Minutes are those of the wall clock, also on days on which the clock is
-// changed.
+// A window is a checked Window. Minutes are minutes of the wall clock, also on days when the clock is changed.
 type window struct {
 	days       [7]bool // by time.Weekday: days on which it begins
 	start, end int     // minutes of the day; end ≤ start is on the next day

@@ -13,13 +13,13 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// clientHeaders are the headers in which proxies state client addresses; "" is not stated.
+// clientHeaders are the headers that proxies use for client addresses; "" is not stated.
 var clientHeaders = []string{"", "X-Forwarded-For", "Forwarded", "X-Real-IP", "CF-Connecting-IP"}
 
 // memory is the word for the store in the process.
 const memory = "memory"
 
-// schemes are those of redisstore, which reads the rest of the URL.
+// schemes are the schemes of Redis URLs; redisstore reads the rest of the URL.
 var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel",
 	"rediss+sentinel", "valkey", "valkeys", "valkey+cluster", "valkeys+cluster",
 	"valkey+sentinel", "valkeys+sentinel"}

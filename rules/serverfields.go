@@ -14,8 +14,8 @@ import (
 
 const wholeDay = 24 * time.Hour
 
-// serverFields is the table of the section server, from which docs/reference/server.md, the variables WEIR_… and --set
-// follow.
+// serverFields is the table of the section server. docs/reference/server.md, the variables WEIR_… and --set follow from
+// it.
 var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 	{"store", headed(&storeFields), "where counts are: see `store.url`", ""},
 	{"nodes", number(1, bounds.Sharing, func(s *Server) *int { return &s.Nodes }),
@@ -259,13 +259,13 @@ func headed(m *mapping[Server]) value[Server] {
 	return v
 }
 
-// within is a mapping whose fields are of the same Go type.
+// within is a mapping with fields of the same Go type.
 func within(m *mapping[Server]) value[Server] {
 	return value[Server]{shape: shape{name: m.name}, inner: m,
 		read: func(d *decoder, p place, n *yaml.Node, s *Server) { m.read(d, p, n, s) }}
 }
 
-// alive marks a field whose change is in force without a restart.
+// alive marks a field: a change of it is in force without a restart.
 func alive(v value[Server]) value[Server] {
 	v.live = true
 	return v
@@ -297,7 +297,7 @@ func texts(name string, most int, at func(*Server) *[]string) value[Server] {
 	return v
 }
 
-// whole marks a list whose values may have commas.
+// whole marks a list with values that may have commas.
 func whole(v value[Server]) value[Server] {
 	v.commas = false
 	return v

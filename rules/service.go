@@ -47,7 +47,7 @@ type Address struct {
 	Weight int     // from 1
 }
 
-// Services are those of the file, in order. Do not change the slice.
+// Services are the services of the file, in order. Do not change the slice.
 func (s *Set) Services() []*Service { return s.services }
 
 // services checks the services of a file.

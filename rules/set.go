@@ -58,7 +58,7 @@ type Rule struct {
 // Name is the name of the rule.
 func (r *Rule) Name() string { return r.name }
 
-// Label is a text for people; "" if the file has none.
+// Label is a text for people; "" if the file has no label.
 func (r *Rule) Label() string { return r.label }
 
 // Enabled reports whether the rule applies to requests. A disabled rule is in Set.Rules, and no request matches it.
@@ -67,15 +67,15 @@ func (r *Rule) Enabled() bool { return !r.disabled }
 // Index is the rule's place in its file, from 0.
 func (r *Rule) Index() int { return r.index }
 
-// ByPath reports whether the rule's key, or that of its candidate, has the component endpoint, so that requests without
-// a route are counted by their paths: see Set.Endpoints.
+// ByPath reports whether the rule's key, or its candidate's key, has the component endpoint, so that requests without a
+// route are counted by their paths: see Set.Endpoints.
 func (r *Rule) ByPath() bool { return r.byPath }
 
 // Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. That of limit: none has
 // the text "none", and no request is charged to it. Do not change the slice.
 func (r *Rule) Limits() []*weir.Limit { return r.limits }
 
-// OnMissing is the treatment of a request for which AppendKey is not ok.
+// OnMissing is the treatment of a request without a key: AppendKey is not ok.
 func (r *Rule) OnMissing() OnMissing { return r.onMissing }
 
 // Mode is the rule's mode.
@@ -141,7 +141,7 @@ func (s *Set) tellApart() *endpoints.Table {
 // Rules are all rules, in the order of the file. Do not change the slice.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// paths holds the rules of some hosts: those without a path, and those with one.
+// paths holds the rules of some hosts: rules without a path, and rules with one.
 type paths struct {
 	all  branch
 	root step
@@ -202,7 +202,8 @@ func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
 	return found
 }
 
-// possible are the rules that may match a request whose filters are not known; of a group that with the most claims.
+// possible are the rules that may match a request, whatever their filters say; of a group only the rule with the most
+// claims.
 func (s *Set) possible(r *Request) []*Rule {
 	if !s.filtered {
 		return s.Match(r, nil)
@@ -255,7 +256,7 @@ func (w *matcher) paths(p *paths) {
 	}
 }
 
-// step matches the following segments; more is false if there are none.
+// step matches the following segments; more is false if no segment follows.
 func (w *matcher) step(s *step, path string, more bool) {
 	w.visited++
 	if s.deep != nil {

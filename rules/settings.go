@@ -117,7 +117,7 @@ func Settings() (list []Setting) {
 	return list
 }
 
-// Set sets a field by its path. A list has several values, or one with commas. The error says what is allowed.
+// Set sets a field by its path. A list has several values, or one with commas. The error says which values are allowed.
 func (s *Server) Set(path string, values ...string) error {
 	f := serverFields.find(path)
 	if f != nil && f.value.most > 1 && f.value.commas && len(values) == 1 {
@@ -148,14 +148,14 @@ func (s *Server) put(path string, values []string) error {
 	return d.messages()
 }
 
-// meaning checks what is more than the form of a value.
+// meaning checks the meaning of a value, beyond its form.
 func (s *Server) meaning() error {
 	b := &builder{report: &report{}, set: new(Set)}
 	b.server(&File{Server: *s})
 	return b.messages()
 }
 
-// Check checks settings that a program made. Parse has checked those of a file.
+// Check checks settings that a program made. Parse has checked the settings of a file.
 func (s *Server) Check() error {
 	values := s.Values()
 	for _, path := range slices.Sorted(maps.Keys(values)) {
@@ -220,7 +220,7 @@ func (m *mapping[T]) walk(prefix string, each func(path string, f *field[T])) {
 	}
 }
 
-// find is the field at a path; nil if there is none.
+// find is the field at a path; nil if no field has this path.
 func (m *mapping[T]) find(path string) (found *field[T]) {
 	m.walk("", func(at string, f *field[T]) {
 		if at == path {

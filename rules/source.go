@@ -25,7 +25,7 @@ const (
 	lastTyped = sourceDescriptorKeys // up to here conditions are not on texts
 )
 
-// A sourceRow says what a source needs. No column may be empty: TestKeySourcesAreComplete.
+// A sourceRow says which needs and properties a source has. No column may be empty: TestKeySourcesAreComplete.
 type sourceRow struct {
 	word     string // as rules write it, without the name
 	name     string // NAME or TEXT if a name follows, else alone
@@ -39,7 +39,7 @@ const (
 	single = "-"
 )
 
-// A need is what a front end must have to know a value, and the first result of Unprovided.
+// A need is a piece of data that a front end must have to know a value. It is the first result of Unprovided.
 type need string
 
 const (

@@ -58,8 +58,8 @@ func valuesOf(values ...string) *Request {
 		Attributes: &twice{webvalues.Request{RawQuery: text, Fields: fields}}}
 }
 
-// TestKeySourcesAreComplete: a source has every column of the table, reads its value, lets it be listed, and does not let
-// clients choose among several values.
+// TestKeySourcesAreComplete: a source has every column of the table, reads its value, lets it be listed, and does not
+// let clients choose among several values.
 func TestKeySourcesAreComplete(t *testing.T) {
 	for i, r := range sources {
 		if r.word == "" || r.name == "" || r.doubtful == "" || r.about == "" || r.needs != noKey && knownTo[r.needs] == "" {

@@ -90,7 +90,7 @@ type Match struct {
 	Query      map[string][]string
 	Descriptor map[string][]string
 
-	// DescriptorKeys are the names of all descriptors of the request, in order; none: any.
+	// DescriptorKeys are the names of all descriptors of the request, in order; empty: any names.
 	DescriptorKeys []string
 
 	Regex Expressions // must match too
@@ -98,7 +98,8 @@ type Match struct {
 	Not   []Match     // none of them may be met; likewise
 }
 
-// Expressions are regular expressions in the syntax of RE2. One of those of each attribute must match its whole text.
+// Expressions are regular expressions in the syntax of RE2. For each attribute, one of its expressions must match its
+// whole text.
 type Expressions struct {
 	Path       []string
 	Header     map[string][]string
@@ -115,7 +116,7 @@ type Cost struct {
 	Settle  string // header.NAME or "bytes": part of a response that states the actual cost
 }
 
-// A CountIf selects the responses whose requests count, by every condition that is not empty. A request is charged
+// A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged
 // before its response is known; then its units are kept or given back.
 type CountIf struct {
 	Status []string            // each a status (401), a class (4xx) or a range (400-499)
@@ -151,7 +152,7 @@ type Candidate struct {
 	Key       []string // as a rule's; none: the rule's
 }
 
-// A Window is a part of the week in which a rule applies.
+// A Window is a part of the week. Its rule applies only then.
 type Window struct {
 	Days  []string // mon, tue, … sun, or mon-fri; none: every day
 	Hours string   // 09:00-18:00, without its end; "": all day

@@ -12,8 +12,8 @@ import (
 )
 
 // Unmatched says why rule i does not match the request, if that may surprise: its path matches, or another rule of its
-// group matches better. It is nil for other rules, and for those in matched. Each condition is compiled and matched by
-// itself, so that the reasons cannot differ from real decisions. It is slow, and meant for explaining.
+// group matches better. It is nil for other rules, and for rules in matched. Each condition is compiled and matched
+// separately, so that the reasons cannot differ from real decisions. It is slow, and meant for explaining.
 func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 	spec := &file.Rules[i]
 	if slices.ContainsFunc(matched, func(rule *Rule) bool { return rule.Index() == i }) ||
@@ -49,7 +49,7 @@ func mayBeAt(pattern, path string) bool {
 		strings.EqualFold(first, sent)
 }
 
-// spelled names the path form with which the rule would match.
+// spelled names the path form that would let the rule match.
 func (m *Match) spelled(form []string, r *Request) []string {
 	for _, word := range []string{"drop-trailing-slash", "ignore-case"} {
 		wider := append(slices.DeleteFunc(slices.Clone(form), func(w string) bool { return w == pathform.Strict }),
@@ -93,7 +93,7 @@ type Condition struct {
 	unmet func(r *Request) string
 }
 
-// Conditions are the parts of a match, each of which a request must meet.
+// Conditions are the parts of a match. A request must meet each of them.
 func (m *Match) Conditions() (list []Condition) {
 	add := func(is bool, name, want string, match Match, unmet func(r *Request) string) {
 		if is {

@@ -46,7 +46,7 @@ func (l *linter) unnamed() {
 	}
 }
 
-// tellings are the attributes of which a rule names values.
+// tellings are the attributes that a rule names values of.
 func (l *linter) tellings(i int) (list []*telling) {
 	for _, table := range []struct {
 		kind source
