@@ -20,13 +20,13 @@ import (
 //
 // # Closed
 //
-// Calls go through and are counted. The breaker opens when calls fail in a row while none is answered, which is how a
-// frozen or dead store looks, or when too large a share of the last second's calls failed or was slow
+// Calls go through and are counted. The breaker opens when calls fail in a row without an answer, as with a
+// frozen or dead store, or when too large a share of the last second's calls failed or was slow
 // (breakerConfig.Slow). A failure is a weir.ErrUnavailable. Caller errors are not failures: wrong input, a cancelled
 // context, a deadline too short, unless the call took longer than that. A foreign value under one key and a lease that
 // is gone are answers. Slow answers alone never count as a row of failures: this process may have been paused.
 //
-// Calls under way when a store freezes wait for the store's timeout, and so do those that begin before the
+// Calls under way when a store freezes wait for the store's timeout, and so do calls that begin before the
 // first of them ends: about as many as arrive within one timeout.
 //
 // # Open
@@ -38,7 +38,7 @@ import (
 //
 // # Half-open
 //
-// After a successful probe a random share of the calls is admitted, growing from none to all in 250 ms; the
+// After a successful probe a random share of the calls is admitted, growing to all in 250 ms; the
 // others fail as while open. If the admitted calls fail, the breaker opens again, and the interval between
 // probes goes on growing.
 //
@@ -50,7 +50,7 @@ import (
 
 // A breakerConfig configures the layer. The unexported fields are constants but for tests.
 type breakerConfig struct {
-	// Slow is the duration from which a call counts as slow, which is a failure: more than 0, such as three quarters of
+	// Slow is the duration that makes a call slow, which is a failure: more than 0, such as three quarters of
 	// the store's timeout. (A fixed default would take a healthy but distant store for dead.) It bounds probes as well.
 	// A caller with a shorter deadline gives no evidence about the store when it gives up.
 	Slow time.Duration
@@ -189,8 +189,8 @@ func (o *callOutcome) late(took, slow time.Duration) {
 	}
 }
 
-// leave counts the outcome of an admitted call in the phase in which the call began: a late answer says nothing
-// about the current state of the store.
+// leave counts the outcome of an admitted call in the phase of its beginning: a late answer is no evidence
+// of the current state of the store.
 func (b *breaker) leave(t *phase, began time.Duration, o callOutcome) {
 	now := b.now()
 	if took := now - began; took >= b.config.Slow {
@@ -231,7 +231,7 @@ type openError struct {
 	Cause error     // the last failure; not unwrapped, since its context was another call's
 }
 
-// Error says when the store is probed next, and what the last failure was.
+// Error says when the store is probed next, and names the last failure.
 func (e *openError) Error() string {
 	what := "is half-open and admits a growing share of calls"
 	if !e.Next.IsZero() {
@@ -368,7 +368,7 @@ var endedContext = func() context.Context {
 	return ctx
 }()
 
-// releaseLater tells the store below of leases that were not released: the store sends nothing in a context that has
+// releaseLater tells the store below of leases that were not released: the store makes no call in a context that has
 // ended, and releases them in the background.
 func (b *breaker) releaseLater(claims []weir.Claim, takenAt weir.Instant) {
 	for i := range claims {
@@ -563,7 +563,7 @@ func (b *breaker) beginHalfOpen() *phase {
 	return t
 }
 
-// letting returns a phase in which calls are admitted.
+// letting returns a phase that admits calls.
 func (b *breaker) letting(state breakerState) *phase {
 	t := &phase{state: state, began: b.now()}
 	t.tally.well.Store(int64(t.began))

@@ -35,11 +35,11 @@ import (
 // 1 of it passes while the rest is not used up, and concurrent requests are checked independently: the bound
 // may be exceeded by as much.
 //
-// A store with intact state never reaches it, and the layer then changes no answer, wherever the store's
-// windows begin, whatever its clock says, and however many nodes there are. The layer can refuse what the store
-// would grant in three cases:
+// A store with intact state never reaches it, and the layer then changes no answer, wherever the store's windows begin,
+// whatever its clock says, and however many nodes there are. The layer can refuse requests that the store would grant
+// in three cases:
 //
-//   - calls take longer than (factor − 1) × the time in which the limit refills the amount above, because a
+//   - calls take longer than (factor − 1) × the time that the limit takes to refill the amount above, because a
 //     grant is counted when its answer arrives;
 //   - units granted here were given back, or reset, through another node;
 //   - the clocks of Redis and of this process differ in speed by more than the factor.
@@ -48,7 +48,7 @@ import (
 // no ceiling, and uncounted counts its grants.
 //
 // Concurrency limits have no ceiling, because a lease may be released through another node; nor have limits
-// whose bucket would take over 142 years to fill. Charge is not counted. When a limit's numbers or its factor
+// with a bucket that would take over 142 years to fill. Charge is not counted. When a limit's numbers or its factor
 // change, its keys get new buckets.
 
 // A ceiling is a weir.Store over another one. It is safe for concurrent use, and no shortcut. Charge is not counted.
@@ -63,7 +63,7 @@ type ceiling struct {
 	missed     atomic.Int64
 }
 
-// newCeiling returns a ceiling over next, whose buckets are in local, an embedded store of its own and the only memory
+// newCeiling returns a ceiling over next. Its buckets are in local, a separate embedded store and the only memory
 // that grows with keys. Make local with memstore.WithoutOverflow; otherwise new keys share one bucket when it
 // is full, which soon refuses them all. factor returns whether a limit has a ceiling, and its factor, in
 // thousandths; less than 1 reads as 1. It is called for each claim. Closing the layer closes next and local.
@@ -82,8 +82,8 @@ func (c *ceiling) uncounted() int64 { return c.missed.Load() }
 
 // ceilingScratch is the reused memory of one call of the local store.
 type ceilingScratch struct {
-	// claims are those with a ceiling, on their buckets. A cost above the overdraft is reduced to it; otherwise
-	// the bucket would refuse what the store grants, or name another wait.
+	// claims are the claims with a ceiling, on their buckets. A cost above the overdraft is reduced to it; otherwise
+	// the bucket would refuse a grant of the store, or name another wait.
 	claims    []weir.Claim
 	places    []int // their indexes in the decision
 	decisions []weir.Decision
@@ -181,7 +181,7 @@ func (c *ceiling) takeApart(s *ceilingScratch) {
 	}
 }
 
-// cut corrects the decisions of a request of which only some times were passed on, unless the store refused too
+// cut corrects the decisions of a request when only some of its times were passed on, unless the store refused too
 // and said when it grants again.
 func (c *ceiling) cut(s *ceilingScratch, claims []weir.Claim, decisions []weir.Decision) {
 	for i := range decisions {
@@ -303,11 +303,10 @@ func (c *ceiling) Close() error { return errors.Join(c.Store.Close(), c.local.Cl
 // factorGrain is the precision of a factor: a thousandth.
 const factorGrain = 1000
 
-// ceilingBucket returns the bucket that a node charges with its grants under a limit; nil if there is none. Its
-// capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants,
-// so it needs no knowledge of where the store's windows begin, nor of its clock. A concurrency limit has none: a lease
-// may be released through another node. Its overdraft is what the
-// factor adds to that, and at least a unit.
+// ceilingBucket returns the bucket that a node charges with its grants under a limit; nil if it has no ceiling. Its
+// capacity, refilled at the limit's rate, covers all that a store with intact state can grant at any instants, so it
+// needs no knowledge of where the store's windows begin, nor of its clock. A concurrency limit has no bucket: a lease
+// may be released through another node. The overdraft is the factor's addition to that, and at least a unit.
 func ceilingBucket(limit *weir.Limit, factor float64) *weir.Limit {
 	most, rate, period := limit.Envelope()
 	if most == 0 || factor > weir.MaxUnits/factorGrain {
@@ -361,7 +360,7 @@ func gcd(a, b int64) int64 {
 }
 
 // ceilingName hashes the limit's name and all numbers. Other numbers are another bucket: grants under the old ones say
-// little about what a store may grant under the new.
+// little about a store's grants under the new.
 func ceilingName(limit *weir.Limit, spec weir.TokenBucket) string {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s %s, %s", limit.Name(), limit, spec)
@@ -403,7 +402,7 @@ func (c *ceiling) rooms(requests []weir.Request) (rooms []int64) {
 	return rooms
 }
 
-// decideBatch leaves out the requests without room, and reduces the times of those with too little.
+// decideBatch leaves out the requests without room, and reduces the times of requests with too little.
 func (c *ceiling) decideBatch(ctx context.Context, requests []weir.Request, rooms []int64) {
 	b := c.batches.Get().(*passedOn)
 	defer c.batches.Put(b)
@@ -435,7 +434,7 @@ func (c *ceiling) decideBatch(ctx context.Context, requests []weir.Request, room
 	}
 }
 
-// note counts what a request was granted.
+// note counts the grants of a request.
 func (c *ceiling) note(r *weir.Request) {
 	if r.Err != nil || r.Granted == 0 {
 		return
@@ -457,7 +456,7 @@ func (c *ceiling) refuseRequest(r *weir.Request) {
 	}
 }
 
-// cutRequest describes those of a request's times that were not passed on.
+// cutRequest describes the times of a request that were not passed on.
 func (c *ceiling) cutRequest(r *weir.Request, room int) {
 	full := r.Granted == int64(room)
 	if full {

@@ -24,21 +24,21 @@ import (
 //
 // # Why it is exact
 //
-// The store decides each request at an instant between its sending and its answer. A batch is sealed before it is
-// sent, so nobody joins a request that may have been decided already: that instant lies between call and return of
-// every caller of the batch, as it would had each called the store alone. Deciding k equal requests one after the
-// other at one instant grants the first g and refuses the rest, since a refusal changes nothing; that is what times =
-// k means. The first caller gets the first grant: at one instant any order would be right, and this one is fair.
+// The store decides each request at an instant between its sending and its answer. A batch is sealed before it is sent,
+// so no caller joins a request that may have been decided already: that instant lies between call and return of every
+// caller of the batch, as it would had each called the store alone. Deciding k equal requests one after the other at
+// one instant grants the first g and refuses the rest, since a refusal changes no state; that is the meaning of times =
+// k. The first caller gets the first grant: at one instant any order would be right, and this one is fair.
 //
 // Peeks, leases, several times at once, Charge, Refund and Reset pass straight through, past the waiting
 // callers. They need no position among them: a waiting caller has no answer yet, so its instant may lie after
-// that of a refund that overtakes it; and a request made after a refund has returned is sent after it.
+// a refund's that overtakes it; and a request made after a refund has returned is sent after it.
 
 // coalescer is a weir.Store over another one.
 //
-// Its own errors, beyond those of the store below: a caller whose context ends while it waits gets an error that
-// wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made, or is under
-// way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
+// Its own errors, beyond the errors of the store below: if the context of a caller ends while it waits, the caller gets
+// an error that wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made,
+// or is under way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
 type coalescer struct {
 	weir.Store // the next one
 	seed       hashSeed
@@ -63,7 +63,7 @@ type coalesceConfig struct {
 const clusterQueues = 64
 
 // queueOf is the queue of a decision in a Cluster, 0 to places − 1. Of several claims it takes the slot of the last,
-// since the first ones are those that many requests share, such as of a whole site.
+// since many requests share the first ones, such as the claim of a whole site.
 func queueOf(claims []weir.Claim) int {
 	return int(redisslot.Of(claims[len(claims)-1].Key)) / (redisslot.Count / clusterQueues)
 }
@@ -74,10 +74,10 @@ const unboundedTimeout = 24 * time.Hour
 // coresPerShard is the number of cores that share a shard. More shards mean less contention and smaller batches.
 const coresPerShard = 4
 
-// newCoalescer returns the layer over a store, which should be a weir.Batcher: otherwise callers wait for nothing.
+// newCoalescer returns the layer over a store, which should be a weir.Batcher: otherwise callers wait in vain.
 //
-// A batch is decided in a context without the values of any caller's and without a deadline but that of
-// coalesceConfig.Timeout: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
+// A batch is decided in a context without the values of any caller's and with the deadline of coalesceConfig.Timeout
+// only: next must bound its calls in time itself, as redisstore does. Closing the layer closes next.
 func newCoalescer(next weir.Store, config coalesceConfig) *coalescer {
 	s := coalescerOf(next, max(1, runtime.GOMAXPROCS(0)/coresPerShard))
 	if config.Cluster {
@@ -118,7 +118,7 @@ func (s *coalescer) Decide(ctx context.Context, claims []weir.Claim, times int64
 	return s.decide(ctx, claims, decisions)
 }
 
-// anyLease reports whether a claim has a lease, whose id is unique to its caller.
+// anyLease reports whether a claim has a lease: its id is unique to its caller.
 func anyLease(claims []weir.Claim) bool {
 	for i := range claims {
 		if claims[i].Lease != "" {
@@ -169,7 +169,7 @@ func (s *coalescer) hash(claims []weir.Claim) (hash uint64) {
 	return hash
 }
 
-// send decides a batch, in a context that is no caller's, whose end would fail the others.
+// send decides a batch, in a separate context: the end of a caller's would fail the others.
 func (s *coalescer) send(l *shard, b *sharedBatch) {
 	defer s.end(l, callUnderWay{batch: b})
 	defer b.finish()
@@ -231,7 +231,7 @@ func (s *coalescer) Stats() (sum coalesceStats) {
 	return sum
 }
 
-// Close waits for the decisions that began before it, and closes the store below. Closing again does nothing.
+// Close waits for the decisions that began before it, and closes the store below. Closing again has no effect.
 func (s *coalescer) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -243,11 +243,11 @@ func (s *coalescer) Close() error {
 }
 
 const (
-	// enoughCalls is the number of calls under way from which callers wait. With more, batches are small and
+	// enoughCalls is the number of calls under way that makes callers wait. With more, batches are small and
 	// Redis is busy with calls instead of decisions; with fewer, isolated callers wait for each other.
 	enoughCalls = 4
 
-	// maxCalls bounds the calls under way while there are full batches, which gain nothing by waiting: over a
+	// maxCalls bounds the calls under way while there are full batches, which gain no callers by waiting: over a
 	// long round call, enoughCalls would not carry the load.
 	maxCalls = 64
 
@@ -257,7 +257,7 @@ const (
 )
 
 // A shard is a queue of callers; callers with equal claims are in the same one. While callers wait, a call is
-// under way, whose end sends them.
+// under way, and its end sends them.
 type shard struct {
 	mu    sync.Mutex
 	calls []callUnderWay // under way
@@ -284,7 +284,7 @@ func (l *shard) free(own callUnderWay) bool {
 	return !slices.ContainsFunc(l.calls, func(t callUnderWay) bool { return t.carries(own.hash) })
 }
 
-// shared is how many calls are under way for whose end callers of other claims wait.
+// shared is the number of calls under way with callers of other claims waiting for their end.
 func (l *shard) shared() int { return len(l.calls) - l.wide }
 
 func (t callUnderWay) carries(hash uint64) bool {
@@ -351,7 +351,7 @@ func (l *shard) take() *sharedBatch {
 	return b
 }
 
-// takeFull is take for a batch that gains nothing by waiting.
+// takeFull is take for a batch that gains no callers by waiting.
 func (l *shard) takeFull() *sharedBatch {
 	if len(l.queue) < 2 {
 		return nil
@@ -381,7 +381,7 @@ func (l *shard) counted() coalesceStats {
 	return l.stats
 }
 
-// drain waits until nothing is under way. No callers may join any more.
+// drain waits until no call is under way. No callers may join any more.
 func (l *shard) drain() {
 	l.mu.Lock()
 	idle := make(chan struct{})
@@ -529,7 +529,7 @@ func (b *sharedBatch) remove(group, ticket int) {
 	g.left[ticket/64] |= 1 << (ticket % 64)
 }
 
-// place is the position of a ticket among those that stayed.
+// place is the position of a ticket among the tickets that stayed.
 func (g *callerGroup) place(ticket int) int {
 	if g.left == nil {
 		return ticket

@@ -1,7 +1,7 @@
-// Package layers assembles what stands before a shared store, in the order in which each layer keeps its promise. From
+// Package layers assembles the layers before a shared store, in the order that keeps the promise of each. From
 // the caller to the store:
 //
-//	warm      the local store counts what the shared one grants
+//	warm      the local store counts the shared one's grants
 //	ceiling   bounds what one node passes, for limits with a ceiling
 //	lease     takes units ahead of need, for limits with lease terms; above recall, which must see the refunds
 //	recall    remembers refusals
@@ -27,14 +27,14 @@ import (
 // Names are the layers that Options.Without can leave out.
 var Names = []string{"breaker", "coalesce", "recall", "warm"}
 
-// clusterRefusal is the longest time for which a refusal of a Redis Cluster is remembered: it may be due to units that
+// clusterRefusal is the longest memory of a refusal of a Redis Cluster: it may be due to units that
 // another slot was just giving back.
 const clusterRefusal = time.Second
 
-// Terms configure the layers for one limit. The zero Terms are exact, and count nothing locally.
+// Terms configure the layers for one limit. The zero Terms are exact, without local counts.
 type Terms struct {
 	// LeaseShare, above 0 and at most 1, lets a node take units ahead of need: at most this fraction of the last known
-	// remainder at a time, and of the limit at once. 0.1 is a good one. LeaseHold is the longest time for which it
+	// remainder at a time, and of the limit at once. 0.1 is a good one. LeaseHold is the longest time that it
 	// holds a unit, 1ms to 10s; 0 is 100ms. Invalid terms are no lease.
 	LeaseShare float64
 	LeaseHold  time.Duration
@@ -43,13 +43,13 @@ type Terms struct {
 	Whole      bool    // the local store does not divide it among nodes
 }
 
-// Bound says what a limit promises when a number of nodes take units of it ahead of need under these terms, such as "at
+// Bound is the promise of a limit when a number of nodes take units of it ahead of need under these terms, such as "at
 // most 10000 + 5000/1s × T + 3 × 1000 units in any T".
 func (t Terms) Bound(limit *weir.Limit, nodes int) string {
 	return leaseBoundOf(limit, t.lease(), nodes).String()
 }
 
-// AtOnce is what one node passes at most at one moment under a limit with a Ceiling; 0: it has none.
+// AtOnce is what one node passes at most at one moment under a limit with a Ceiling; 0: it has no ceiling.
 func (t Terms) AtOnce(limit *weir.Limit) int64 {
 	if bucket := ceilingBucket(limit, t.Ceiling); t.Ceiling > 0 && bucket != nil {
 		return bucket.Most()
@@ -87,7 +87,7 @@ type Options struct {
 	// Without are the Names of layers to leave out.
 	Without []string
 
-	// Timeout is that of a call of the shared store. It bounds the wait of callers that share a call, and a call that
+	// Timeout bounds a call of the shared store. It bounds the wait of callers that share a call, and a call that
 	// takes three quarters of it counts as slow. 0: the shared store's own, as redisstore has one.
 	Timeout time.Duration
 	// Cluster says that the shared store is on a Redis Cluster.
@@ -119,7 +119,7 @@ type Stack struct {
 }
 
 // New puts the layers before a shared store, which must decide batches and should have a timeout, as redisstore has.
-// After an error the stores and the Updates remain the caller's, and nothing of the stack runs.
+// After an error the stores and the Updates remain the caller's, and no part of the stack runs.
 func New(shared weir.Store, o Options) (*Stack, error) {
 	if err := o.check(shared); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (o *Options) changed(c breakerChange) {
 	}
 }
 
-// A releaser is a store that releases leases by itself, as redisstore does.
+// A releaser is a store that releases leases in the background, as redisstore does.
 type releaser interface {
 	Releases() (pending, done, lost int64)
 }
@@ -234,7 +234,7 @@ type Stats struct {
 	CeilingRefused   int64 // requests refused by a ceiling
 	CeilingUncounted int64 // granted claims that no ceiling counted, because Bounds was full
 
-	// Of leases of concurrency limits that the shared store releases by itself, after a call for them failed.
+	// Of leases of concurrency limits that the shared store releases in the background, after a call for them failed.
 	ReleasesPending int64 // that it still tries to release
 	ReleasesDone    int64 // that are released or gone
 	ReleasesLost    int64 // that it gave up: they end by their time-to-live

@@ -26,23 +26,23 @@ const (
 	// maxLeases bounds the leases of a Store. A lease costs some 600 bytes and its keys; keys without room
 	// are decided one by one.
 	maxLeases = 1024
-	// leaseTimeout bounds a call that the layer makes for many callers or for none: taking a lease, giving back.
-	// It is longer than what the store itself allows for a call.
+	// leaseTimeout bounds a call that the layer makes for many callers or for no caller: taking a lease, giving back.
+	// It is longer than the store's own timeout of a call.
 	leaseTimeout = time.Second
 )
 
 // leaser is a weir.Store that leases from another. It is safe for concurrent use. It has one goroutine while it
 // has leases, and one for each lease that is being taken.
 //
-// A lease is for all claims of a decision together: their keys, limits and costs, in their order. It is taken
-// where all of them may be leased; otherwise the decision passes through. So do peeks, requests for several
-// times at once, costs of 0, those with an id (weir.Once), decisions without a result slice (nil), Charge and Refund.
-// A limit with other numbers is another limit: the old one's lease goes back when its time is over.
+// A lease is for all claims of a decision together: their keys, limits and costs, in their order. It is taken where all
+// of them may be leased; otherwise the decision passes through. So do peeks, requests for several times at once, costs
+// of 0, requests with an id (weir.Once), decisions without a result slice (nil), Charge and Refund. A limit with other
+// numbers is another limit: the old one's lease goes back when its time is over.
 //
 // A decision from a lease describes the instant of its charge: At and ResetAfter are of that instant, so that
-// Refund finds the unit and their sum stays true. Remaining is what the store had left then plus what the lease
-// has left now. RetryAfter is 0, but for the last unit of a lease that took all there was. Delay, where a
-// bucket is overdrawn, is that of the unit, counted from now.
+// Refund finds the unit and their sum stays true. Remaining is the store's remainder then plus the lease's
+// remainder now. RetryAfter is 0, but for the last unit of a lease that took all there was. Delay, where a
+// bucket is overdrawn, is the delay of the unit, counted from now.
 //
 // While the store is unavailable, leased units are spent until their time is over; then callers get the store's
 // error.
@@ -75,7 +75,7 @@ type keyDecider interface {
 		retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool)
 }
 
-// newLeaser returns a layer over next. terms says how a limit may be leased; the zero leaseTerms, and those that
+// newLeaser returns a layer over next. terms says how a limit may be leased; the zero leaseTerms, and terms that
 // leaseTerms.check refuses, say that it may not. It is called concurrently, after each granted decision without a
 // lease, and must always return the same for one limit: a look-up in a constant map is right.
 //
@@ -138,11 +138,11 @@ func (s *leaser) ask(ctx context.Context, hash uint64, claims []weir.Claim, deci
 }
 
 // maxLeaseRounds is how often a caller waits for a lease when others have spent the last one first. Waiting is no
-// slower than a call of its own and spares the store: with 128 callers and leases too small for them, twice as
+// slower than a separate call and spares the store: with 128 callers and leases too small for them, twice as
 // many a second got through.
 const maxLeaseRounds = 4
 
-// await decides on a key whose lease is used up: it waits for the next grant, or calls the store where none can
+// await decides on a key with a used up lease: it waits for the next grant, or calls the store where no grant can
 // be had. Only the store refuses.
 func (s *leaser) await(ctx context.Context, e *leaseEntry, claims []weir.Claim,
 	decisions []weir.Decision) (int64, error) {
@@ -171,7 +171,7 @@ func (s *leaser) await(ctx context.Context, e *leaseEntry, claims []weir.Claim,
 }
 
 // Reset implements weir.Store. Leases of these keys on this node end, and their units are not given back, since
-// their charge was reset. Other nodes spend what they hold until its time is over, and give the rest back as if
+// their charge was reset. Other nodes spend their units until the lease's time is over, and give the rest back as if
 // there had been no reset.
 func (s *leaser) Reset(ctx context.Context, claims []weir.Claim) error {
 	if weir.Check(claims, 0, nil) != nil {
@@ -249,7 +249,7 @@ type leaseTerms struct {
 	// Share bounds one lease to this fraction of the last known remainder, and all leases of one key on a node
 	// to this fraction of the whole limit: above 0, at most 1. 0.1 is a good one.
 	Share float64
-	// Hold is the longest time for which a unit is held before it is spent or goes back: 1ms to 10s, 0 is
+	// Hold is the longest time that a unit is held before it is spent or goes back: 1ms to 10s, 0 is
 	// defaultHold. Its refund begins 25ms later at most. A lease is sized for half of Hold, by the key's own rate.
 	Hold time.Duration
 }
@@ -273,7 +273,7 @@ func (t leaseTerms) hold() time.Duration {
 }
 
 // most is the most units of one key that a node holds; 0: the limit is not leased. Never leased are concurrency
-// limits, whose units have an owner, sliding windows shorter than ten holds, and limits whose share is less
+// limits, because their units have an owner, sliding windows shorter than ten holds, and limits with a share of less
 // than two units.
 func (t leaseTerms) most(l *weir.Limit) int64 {
 	if t.check() != nil || t.Share == 0 {
@@ -295,14 +295,14 @@ func partOf(share float64, n int64) int64 { return int64(share * float64(n)) }
 // lends reports whether a limit may be leased.
 func (s *leaser) lends(l *weir.Limit) bool { return s.terms(l).most(l) > 0 }
 
-// A leaseBound is what a limit promises when nodes lease from it. All units that pass were charged, so the limit is
+// A leaseBound is the promise of a limit when nodes lease from it. All units that pass were charged, so the limit is
 // never charged more than without leases; but a unit may pass up to Hold after its charge.
 //
 // Let U = Nodes × Held, the most that is charged and neither spent nor returned. Units that pass in a time T were
-// held when T began, or charged in T. Of what was charged in T, the units that are not given back keep the limit's
+// held when T began, or charged in T. Of the units charged in T, the ones that are not given back keep the limit's
 // own bound: windows and logs never see the others, and a bucket regains from returned units no more than was held.
-// So leases add at most U. To windows, fixed and of calendars, they add nothing, because a unit passes in the window
-// of its charge. To sliding windows it also applies that what passes in T was charged in T + Hold.
+// So leases add at most U. To windows, fixed and of calendars, they add no unit, because a unit passes in the window
+// of its charge. To sliding windows it also applies that the units that pass in T were charged in T + Hold.
 //
 // It holds while the clocks of nodes and store run alike to a thousandth, the store's clock is not set forward, and a
 // refund arrives within the layer's timeout or not at all. A Reset discards charges, and so may add U once more.
@@ -358,7 +358,7 @@ type leaseEntry struct {
 	forgotten []bool       // claims that were reset: their charges are void
 }
 
-// A claimShare bounds what a claim of an entry may take.
+// A claimShare bounds the units that a claim of an entry may take.
 type claimShare struct {
 	part float64 // fraction of the remainder
 	most int64   // units that the node may hold
@@ -387,7 +387,7 @@ func (e *leaseEntry) spend(now int64, decisions []weir.Decision) bool {
 	return ok
 }
 
-// spendOne is spend of an entry of one claim, of whose grant no request has a Delay.
+// spendOne is spend of an entry of one claim, with a grant without a Delay.
 func (e *leaseEntry) spendOne(now int64) (remaining int64, retryAfter, resetAfter time.Duration, at weir.Instant,
 	ok bool) {
 	g := e.grant.Load()
@@ -459,7 +459,7 @@ func (s *leaser) findOne(hash uint64, key string, l *weir.Limit, cost int64) *le
 	return nil
 }
 
-// newLeaseEntry copies the claims, whose memory is the caller's.
+// newLeaseEntry copies the claims, because their memory is the caller's.
 func newLeaseEntry(hash uint64, claims []weir.Claim, shares []claimShare, hold time.Duration) *leaseEntry {
 	e := &leaseEntry{hash: hash, shares: shares, hold: hold, forgotten: make([]bool, len(claims))}
 	for _, c := range claims {
@@ -469,7 +469,7 @@ func newLeaseEntry(hash uint64, claims []weir.Claim, shares []claimShare, hold t
 	return e
 }
 
-// link puts an entry into the table, whose readers take no lock. Under Store.mu.
+// link puts an entry into the table; its readers take no lock. Under Store.mu.
 func (s *leaser) link(e *leaseEntry) {
 	head := s.bucket(e.hash)
 	e.next.Store(head.Load())
@@ -562,8 +562,8 @@ func (g *leaseGrant) describe(claims []weir.Claim, left, now int64, decisions []
 	}
 }
 
-// delay is that of the last request of the grant, less what the requests after this one borrowed, and less the
-// time since. A bucket that steps repays in leaps: there all have the last one's.
+// delay is the delay of the last request of the grant, less the borrowing of the requests after this one, and less
+// the time since. A bucket that steps repays in leaps: there all have the last one's.
 func (g *leaseGrant) delay(i int, c *weir.Claim, left, now int64) time.Duration {
 	wait := g.decisions[i].Delay - time.Duration(now-g.landed)
 	if wait > 0 && !c.Limit.Step() {
@@ -573,7 +573,7 @@ func (g *leaseGrant) delay(i int, c *weir.Claim, left, now int64) time.Duration 
 	return max(0, wait).Round(time.Microsecond)
 }
 
-// earningRequests is the number of requests in half a hold for which a key earns a lease: a lease costs two calls, to
+// earningRequests is the number of requests in half a hold that earns a key a lease: a lease costs two calls, to
 // take and to give back, and must save more.
 const earningRequests = 4
 
@@ -623,7 +623,7 @@ func (s *leaser) hold(claims []weir.Claim) (hold time.Duration, ok bool) {
 	return hold, true
 }
 
-// enter adds an entry if there is room and none exists.
+// enter adds an entry if there is room and it is new.
 func (s *leaser) enter(hash uint64, claims []weir.Claim, decisions []weir.Decision, hold time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

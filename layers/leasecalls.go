@@ -52,7 +52,7 @@ func (s *leaser) join(ctx context.Context, e *leaseEntry) *leaseFlight {
 }
 
 // finish learns from a grant that is over, and removes its spent requests from the accounts. An ended grant is
-// left to the goroutine that ended it, whose refund may be under way. Under Store.mu.
+// left to the goroutine that ended it: its refund may be under way. Under Store.mu.
 func (s *leaser) finish(e *leaseEntry, g *leaseGrant, now int64) {
 	if g == nil || g.held == 0 || g.ended() {
 		return
@@ -63,7 +63,7 @@ func (s *leaser) finish(e *leaseEntry, g *leaseGrant, now int64) {
 	g.held = left
 }
 
-// refill is the goroutine of a flight. It gives back the rest of the old grant, whose time was over before it was used
+// refill is the goroutine of a flight. It gives back the rest of the old grant, if its time was over before it was used
 // up, and takes the next.
 func (s *leaser) refill(ctx context.Context, e *leaseEntry, f *leaseFlight, old *leaseGrant) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -134,7 +134,7 @@ func unitStateOf(c *weir.Claim) unitState {
 	return unitState{c.Limit.Name(), c.Limit.Algorithm(), c.Key}
 }
 
-// account adds n requests of an entry, possibly negative, to what the node holds. Under Store.mu.
+// account adds n requests of an entry, possibly negative, to the node's holdings. Under Store.mu.
 func (s *leaser) account(e *leaseEntry, n int64) {
 	if n == 0 {
 		return
@@ -160,8 +160,8 @@ const (
 	// sweepEvery is the longest time from the end of a grant until its refund begins.
 	sweepEvery = 25 * time.Millisecond
 
-	// maxReturns bounds the concurrent refunds. One after the other, those of 500 keys over a store that takes 5
-	// ms would need 2.5 s, in which their units are unusable.
+	// maxReturns bounds the concurrent refunds. One after the other, refunds of 500 keys over a store that takes 5
+	// ms would need 2.5 s, and their units are unusable meanwhile.
 	maxReturns = 64
 )
 
@@ -217,7 +217,7 @@ func (s *leaser) goOn() bool {
 	return s.sweeping
 }
 
-// due removes idle entries, and returns those whose grant is over but not used up.
+// due removes idle entries, and returns entries with a grant that is over but not used up.
 func (s *leaser) due() (due []*leaseEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *leaser) due() (due []*leaseEntry) {
 	return due
 }
 
-// idle reports whether an entry holds nothing and is seldom used. One that rests is kept: without its entry it
+// idle reports whether an entry holds no units and is seldom used. One that rests is kept: without its entry it
 // would be leased again at once. Under Store.mu.
 func (e *leaseEntry) idle(now int64) bool {
 	if g := e.grant.Load(); e.flight != nil || now < e.rests || g != nil && g.left.Load() > 0 {
@@ -245,7 +245,7 @@ func (e *leaseEntry) idle(now int64) bool {
 	return e.want < minLease || now-e.seen.Load() > int64(e.hold)
 }
 
-// retireAlone is retire with a timeout of its own.
+// retireAlone is retire with a separate timeout.
 func (s *leaser) retireAlone(e *leaseEntry, g *leaseGrant) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -285,7 +285,7 @@ func (s *leaser) release(e *leaseEntry, g *leaseGrant) {
 }
 
 // giveBack refunds n requests, each claim at the instant of its charge: one instant for all, unless they live
-// on several nodes of a Redis Cluster, which have clocks of their own.
+// on several nodes of a Redis Cluster, which have different clocks.
 func (s *leaser) giveBack(ctx context.Context, e *leaseEntry, g *leaseGrant, n int64) error {
 	claims, taken := s.charged(e, g, n)
 	for len(claims) > 0 {
@@ -301,7 +301,7 @@ func (s *leaser) giveBack(ctx context.Context, e *leaseEntry, g *leaseGrant, n i
 	return nil
 }
 
-// charged returns the claims of n requests of a grant, without those that were reset.
+// charged returns the claims of n requests of a grant, without the ones that were reset.
 func (s *leaser) charged(e *leaseEntry, g *leaseGrant, n int64) (claims []weir.Claim, taken []weir.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ type leaseBatch struct {
 }
 
 // DecideBatch implements weir.Batcher. Requests with a lease are paid from it. The others go to the store below
-// together, then those whose lease has to be refilled.
+// together, then requests with a lease that has to be refilled.
 func (s *leaser) DecideBatch(ctx context.Context, requests []weir.Request) {
 	b := s.batches.Get().(*leaseBatch)
 	defer s.batches.Put(b)

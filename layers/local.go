@@ -13,8 +13,8 @@ import (
 // The local store decides in this process while the shared store is unavailable.
 //
 // It decides by the node's share of each limit: the limit divided by the number of nodes.
-// The router lets it count what the shared store grants. Package gate takes such a store (gate.WithLocal) and
-// uses it according to each rule's on_store_error. A weir.Limiter over the router uses it by itself.
+// The router lets it count the grants of the shared store. Package gate takes such a store (gate.WithLocal) and
+// uses it according to each rule's on_store_error. A weir.Limiter over the router uses it without a gate.
 //
 // # A node's share
 //
@@ -23,10 +23,10 @@ import (
 //	windows, logs, counters, calendars, concurrency: units divided
 //
 // Shares are rounded up, so that each node grants at least one unit: all nodes together may grant more than the
-// limit, by less than one unit for each node. A bucket whose period would get too long keeps its period. A
+// limit, by less than one unit for each node. A bucket keeps its period if it would get too long. A
 // limit that has no valid share is not divided.
 //
-// While nodes decide by themselves, they grant nodes × ⌈L/nodes⌉ together in each window (or, of a bucket, at
+// While nodes decide alone, they grant nodes × ⌈L/nodes⌉ together in each window (or, of a bucket, at
 // once and then at the limit's rate). In the window of the switch, grants of the shared store add to that if
 // they were unevenly spread: at most one share for each node that had granted less than its share.
 //
@@ -52,8 +52,8 @@ type localConfig struct {
 	// Nodes is the number of processes that share the store, 1 to maxNodes. With one, limits are not divided. Fewer
 	// nodes than expected grant less than the limit, more nodes grant more.
 	Nodes int
-	// Whole selects the limits that are not divided: those whose keys each reach only one node, and buckets that do
-	// not measure requests. Nil: none.
+	// Whole selects the limits that are not divided: limits with keys that each reach only one node, and buckets that
+	// do not measure requests. Nil: no limits.
 	Whole func(*weir.Limit) bool
 	// Only selects the limits that this store will decide. Warm counts no others, because each key costs memory here,
 	// some 100 bytes and the key. Nil: all.
@@ -185,7 +185,7 @@ func (l *localStore) note(claims []weir.Claim, times int64) {
 		if !l.follows(claims[i].Limit) {
 			continue
 		}
-		// A bucket's debt would take nodes times longer to repay. Windows end by themselves, and a later refund to
+		// A bucket's debt would take nodes times longer to repay. Windows end anyway, and a later refund to
 		// them must find the charge.
 		if one[0].Limit != claims[i].Limit && one[0].Limit.Refills() {
 			l.take(one, times)

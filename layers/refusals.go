@@ -17,16 +17,16 @@ import (
 // The refusal cache: while a refusal holds, the same request is refused here without a call of the
 // store below. A flood of refused requests then costs Redis one call in refusalConfig.Longest for each key and node.
 //
-// # What is answered from memory
+// # Answers from memory
 //
-// Only decisions whose every field is known exactly. A key without a unit left cannot change before its own
-// retry-after, because any request that would charge it is refused. So the layer remembers, until then, that
-// not one unit is granted, or that a request of cost 0 is refused. It answers from that:
+// Only decisions with exactly known fields are answered from memory. A key without a unit left cannot change before its
+// own retry-after, because any request that would charge it is refused. So the layer remembers, until then, that not
+// one unit is granted, or that a request of cost 0 is refused. It answers from that:
 //
 //   - a request of one unit, or of cost 0 where that is refused;
-//   - of windows, calendars and continuous buckets whose units take a whole number of microseconds to refill:
+//   - of windows, calendars and continuous buckets with units that take a whole number of microseconds to refill:
 //     any larger cost;
-//   - a request of several claims of which each is known so.
+//   - a request of several claims that are each known so.
 //
 // Everything else goes to the store, including a larger cost where some units are left: a smaller request may
 // take them meanwhile. (Tempting, and wrong: repeating the earlier answer. Its retry-after would be too short.)
@@ -45,10 +45,10 @@ import (
 // call had been given up, nodes had other numbers for one limit, this machine slept, or a Redis Cluster returned units
 // that one slot granted and another refused. Where decisions span several slots, choose it short: a second.
 //
-// # What is never remembered
+// # Never remembered
 //
-// Concurrency limits, whose retry-after is an upper bound; ids (weir.Once), of which there is one for each grant; keys
-// of more than maxRememberedKey bytes; errors. Peeks (times = 0) always go to the store.
+// Concurrency limits, because their retry-after is an upper bound; ids (weir.Once), because each grant has another;
+// keys of more than maxRememberedKey bytes; errors. Peeks (times = 0) always go to the store.
 
 const (
 	// maxRememberedKey is the longest key in bytes that is remembered, so that memory and messages are bounded.
@@ -57,7 +57,7 @@ const (
 
 // A refusalConfig configures the layer.
 type refusalConfig struct {
-	// Longest is the longest time for which a refusal is answered from memory; 0 is 10s.
+	// Longest is the longest time that a refusal is answered from memory; 0 is 10s.
 	Longest time.Duration
 	// Updates connects this node to the others, for changes of state. Without it, changes through other nodes are
 	// noticed after Longest.
@@ -86,7 +86,7 @@ type refusalCache struct {
 	closed   atomic.Bool
 }
 
-// monotonic is the time since now. It is read for each decision: time.Since by itself is compiled into the caller.
+// monotonic is the time since now. It is read for each decision: time.Since is compiled into the caller.
 func monotonic() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
@@ -205,7 +205,7 @@ func (q *refusalLookup) answer(claims []weir.Claim, decisions []weir.Decision) {
 	}
 }
 
-// learn remembers the claims without a unit left, including those whose last units were just granted.
+// learn remembers the claims without a unit left, including claims that were just granted their last units.
 func (s *refusalCache) learn(q *refusalLookup, claims []weir.Claim, decided []weir.Decision) {
 	var returned time.Duration
 	for i := range claims {
@@ -296,8 +296,8 @@ func (s *refusalCache) changed(claims []weir.Claim) {
 	}
 }
 
-// Stop makes the layer refuse further calls, and ends the exchange with other nodes after sending what is
-// queued, for at most a quarter of a second. The store below and the Updates stay open.
+// Stop makes the layer refuse further calls, and ends the exchange with other nodes after sending the queued
+// states, for at most a quarter of a second. The store below and the Updates stay open.
 func (s *refusalCache) Stop() {
 	if !s.closed.Swap(true) && s.notifier != nil {
 		s.notifier.close()
@@ -349,7 +349,7 @@ func (r *refusal) is(key string, limit *weir.Limit) bool {
 func sameNumbers(a, b *weir.Limit) bool { return a == b || a.String() == b.String() }
 
 // covers reports whether the refusal determines the decision for a cost. Cost 0 covers only itself: its wait is
-// not that for a unit.
+// not the wait for a unit.
 func (r *refusal) covers(cost int64) bool {
 	if cost == r.cost {
 		return true
@@ -399,7 +399,7 @@ func movedTo(d weir.Decision, at weir.Instant) weir.Decision {
 
 // longerWait is how much longer a cost waits than one unit where no unit is left: a window has all units at its
 // end, and a bucket gains one in each interval. ok is false where that is not known to the microsecond: of
-// buckets whose interval is a fraction of one or that step, and of logs and counters.
+// buckets that step, or with an interval of a fraction of one, and of logs and counters.
 func longerWait(l *weir.Limit, cost int64) (wait time.Duration, ok bool) {
 	switch {
 	case l.Windowed():
@@ -494,7 +494,7 @@ func (s *refusalCache) learnFrom(lookups []refusalLookup, requests []weir.Reques
 	s.learn(q, r.Claims, decided)
 }
 
-// outdated reports whether one of some states is among those of requests.
+// outdated reports whether one of some states is among the states of requests.
 func outdated(states []uint64, lookups []refusalLookup, requests []weir.Request) bool {
 	for i := range requests {
 		for _, hash := range lookups[i].hash[:min(len(requests[i].Claims), weir.MaxClaims)] {
@@ -605,7 +605,7 @@ func (t *refusalTable) put(r *refusal) bool {
 	return true
 }
 
-// own is the slot with a refusal of the same state: −1 if none has, ways if that one should stay. A smaller
+// own is the slot with a refusal of the same state: −1 if no slot has it, ways if that one should stay. A smaller
 // cost covers more; among equals the later one is kept.
 func (s *refusalSet) own(r *refusal, era, changes uint64) int {
 	for i := range s.way {

@@ -11,8 +11,8 @@ import (
 )
 
 // A router is the Store of a Stack. A call passes the layers that the terms of its limits need, and no others: a limit
-// without terms has the exact ones alone. All layers are there from the beginning, and what a call passes is decided
-// by its own claims: rules change without a change here, and calls in flight end in the layers in which they began.
+// without terms has the exact ones alone. All layers are there from the beginning, and the claims of a call decide
+// which ones it passes: rules change without a change here, and calls in flight end in the layers of their beginning.
 //
 // Grants of limits with Local terms are also counted in the local store, so that a switch to it hands out no fresh
 // budget. It counts what went through this node, of a bucket only up to its share: otherwise a node that serves more
@@ -35,7 +35,7 @@ type router struct {
 // A route says through which layers a call passes.
 type route struct{ ceiling, lease, local bool }
 
-// add adds what a limit needs. A wrong claim without one needs nothing: the store reports the error.
+// add adds the layers that a limit needs. A wrong claim without one needs no layer: the store reports the error.
 func (r *router) add(to *route, limit *weir.Limit) {
 	if limit == nil {
 		return

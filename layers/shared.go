@@ -11,10 +11,10 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// This file has what the layers share: batches of which a layer passes on a part, limits derived from limits, hashes
-// of claims, timeouts.
+// This file has the common parts of the layers: batches that a layer passes on in part, limits derived from limits,
+// hashes of claims, timeouts.
 
-// timeoutOf returns the timeout of each call of a store, such as one of redisstore; 0 if the store has none.
+// timeoutOf returns the timeout of each call of a store, such as one of redisstore; 0 if the store has no timeout.
 func timeoutOf(store weir.Store) time.Duration {
 	if bounded, ok := store.(interface{ Timeout() time.Duration }); ok {
 		return bounded.Timeout()
@@ -38,7 +38,8 @@ func (s hashSeed) claim(hash uint64, key string, l *weir.Limit, cost int64) uint
 	return spread((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
 }
 
-// spread returns a hash of which all bits depend on all bits of the argument: tables take an index from a few of them.
+// spread returns a hash with bits that each depend on all bits of the argument: tables take an index from a few of
+// them.
 func spread(combined uint64) uint64 {
 	hi, lo := bits.Mul64(combined, 0x9e3779b97f4a7c15)
 	return hi ^ lo
@@ -131,7 +132,7 @@ func decideBatch(ctx context.Context, next weir.Store, requests []weir.Request) 
 	}
 }
 
-// decideAlone decides one request whose times are described one by one: without a Batcher they are decided one
+// decideAlone decides one request with times that are described one by one: without a Batcher they are decided one
 // after the other.
 func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
 	n := len(r.Claims)
@@ -150,7 +151,7 @@ func decideAlone(ctx context.Context, next weir.Store, r *weir.Request) {
 	}
 }
 
-// maxDerived bounds the cache. Beyond it the whole cache is dropped, because nothing reports which limits belong to
+// maxDerived bounds the cache. Beyond it the whole cache is dropped, because it is unknown which limits belong to
 // replaced rules.
 const maxDerived = 1 << 16
 

@@ -95,7 +95,7 @@ func (d *notifier) enqueue(limit uint64, key string) {
 	}
 }
 
-// next returns a message of queued states; nil if there are none.
+// next returns a message of queued states; nil without states.
 func (d *notifier) next() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +148,7 @@ func readStates(message []byte, each func(limit uint64, key []byte)) (ok bool) {
 }
 
 // receive forgets the states of a message, and everything for an unknown one: a client with write access to the
-// channel can make this node call the store, and nothing else.
+// channel can make this node call the store, and do no other harm.
 func (d *notifier) receive(message []byte) {
 	if len(message) >= messageHead && binary.BigEndian.Uint64(message[1:]) == d.sender {
 		return // forgotten here at the time of the change
@@ -161,7 +161,7 @@ func (d *notifier) receive(message []byte) {
 	}
 }
 
-// send sends messages until ctx ends, with a gap in which states gather, and then sends the rest.
+// send sends messages until ctx ends, with gaps to gather states, and then sends the rest.
 func (d *notifier) send(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
