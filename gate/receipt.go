@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -61,11 +62,14 @@ func (v *Verdict) Lease() string {
 // these units. Leases are unchanged: see Release. The error joins those of single claims; the other claims are
 // settled. A second Settle of one receipt settles again.
 func (g *Gate) Settle(ctx context.Context, receipt Receipt, units int64) error {
-	return g.SettleEach(ctx, receipt, func(*Charged) (int64, bool) { return units, true })
+	return g.SettleEach(ctx, receipt, func(*Charged) (int64, bool, error) { return units, true, nil })
 }
 
-// SettleEach is Settle with the units of each claim; claims for which ok is false are unchanged.
-func (g *Gate) SettleEach(ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool)) error {
+// SettleEach is Settle with the units of each claim; claims for which ok is false or actual fails are unchanged. The
+// error of actual is returned with the name of the rule, once for claims with the same error.
+func (g *Gate) SettleEach(
+	ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool, err error),
+) error {
 	var failed []error
 	receipt = g.inForce(receipt)
 	for i := range receipt {
@@ -73,17 +77,33 @@ func (g *Gate) SettleEach(ctx context.Context, receipt Receipt, actual func(*Cha
 		if c.Fixed || c.Claim.Lease != "" {
 			continue
 		}
-		units, ok := actual(c)
+		units, ok, err := actual(c)
+		if err != nil {
+			failed = appendUnknown(failed, c, err)
+			continue
+		}
 		if !ok {
 			continue
 		}
-		err := checkActual(units)
-		if err == nil {
+		if err = checkActual(units); err == nil {
 			err = g.settle(ctx, c, units)
 		}
-		failed = append(failed, err)
+		if err != nil {
+			failed = append(failed, err)
+		}
 	}
 	return errors.Join(failed...)
+}
+
+// appendUnknown appends the reason why the cost of a claim is unknown, unless that of another claim is the same.
+func appendUnknown(failed []error, c *Charged, err error) []error {
+	if c.Rule != nil {
+		err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
+	}
+	if slices.ContainsFunc(failed, func(other error) bool { return other.Error() == err.Error() }) {
+		return failed
+	}
+	return append(failed, err)
 }
 
 func checkActual(units int64) error {

@@ -2,8 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -130,9 +128,7 @@ func (d *byRules) followUp(call *Call, v *gate.Verdict) *followUp {
 		if c.Rule == nil || c.Rule.Settle() == "" {
 			return 0, false, nil
 		}
-		if units, err = s.cost(c.Rule.Settle()); err != nil {
-			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
-		}
+		units, err = s.cost(c.Rule.Settle())
 		return units, true, err
 	})
 	f.records = settles
@@ -150,7 +146,8 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actual
 		},
 		end: func(ctx context.Context, s *served, notify func(httplimit.Outcome, error)) {
 			if settles && s.ran {
-				if err := settle(ctx, g, receipt, s, actual); err != nil {
+				err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (int64, bool, error) { return actual(c, s) })
+				if err != nil {
 					notify(httplimit.Unsettled, err)
 				}
 			}
@@ -159,22 +156,6 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actual
 			}
 		},
 	}
-}
-
-// settle corrects the costs that were charged.
-func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, actual actualCost) error {
-	unknown := make(map[string]error) // by text: once for several claims
-	err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (units int64, ok bool) {
-		units, ok, err := actual(c, s)
-		if err != nil {
-			unknown[err.Error()] = err
-		}
-		return units, ok && err == nil
-	})
-	for _, cause := range unknown {
-		err = errors.Join(err, cause)
-	}
-	return err
 }
 
 // cost is the actual cost by a rule's settle: bytes, or the name of a header or trailer. The last of its values counts.

@@ -2,8 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -225,7 +223,8 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
 		if s.ran && !s.unfinished && actual != nil {
-			if err := settle(ctx, g, rest, s, actual); err != nil {
+			err := g.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool, error) { return actual(c, s) })
+			if err != nil {
 				notify(Unsettled, err)
 			}
 		}
@@ -238,21 +237,6 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		}
 	}
 	return d
-}
-
-func settle(ctx context.Context, g *gate.Gate, receipt gate.Receipt, s *served, actual actualCost) error {
-	var unknown error
-	err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (int64, bool) {
-		units, ok, err := actual(c, s)
-		if err != nil && c.Rule != nil {
-			err = fmt.Errorf("rule %s: %w", c.Rule.Name(), err)
-		}
-		if err != nil && (unknown == nil || unknown.Error() != err.Error()) { // once for several claims
-			unknown = errors.Join(unknown, err)
-		}
-		return units, ok && err == nil
-	})
-	return errors.Join(unknown, err)
 }
 
 // holds reports whether one of the limits is a concurrency limit.

@@ -252,8 +252,8 @@ func (l *lane) end(ctx context.Context, at int64) error {
 func (l *lane) finish(ctx context.Context, x *ending) error {
 	rest, err := l.gate.Respond(ctx, x.receipt, gate.Response{Status: x.status})
 	if err == nil && x.bytes != accesslog.Unknown {
-		err = l.gate.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool) {
-			return x.bytes, c.Rule != nil && c.Rule.Settle() == inBytes
+		err = l.gate.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool, error) {
+			return x.bytes, c.Rule != nil && c.Rule.Settle() == inBytes, nil
 		})
 	}
 	if gone := l.gate.Release(ctx, rest); gone != nil && !errors.Is(gone, weir.ErrLeaseGone) {
