@@ -42,7 +42,7 @@ func (v *server) openAccessLog() error {
 	return nil
 }
 
-// wrap returns a handler whose requests are logged.
+// wrap returns a handler that logs its requests.
 func (f *accessLog) wrap(handler http.Handler) http.Handler {
 	if f.log == nil {
 		return handler

@@ -64,7 +64,7 @@ const noLedger = "this server has --ledger none, so it cannot store rules and ex
 	"start each server without that flag and with a --store in Redis, then a change on one is in force on all. " +
 	"Resetting keys and lifting bans needs no ledger"
 
-// operators is the access of operators; nil: nobody has access.
+// operators is the access of operators; nil: no caller has access.
 func (v *server) operators(l *listener) (*web.Access, error) {
 	e, alone := v.engine, l.private()
 	c := web.Config{Credential: "token of an operator", Named: true, Loopback: alone, Sessions: true,
@@ -92,7 +92,7 @@ func (v *server) operators(l *listener) (*web.Access, error) {
 	return web.NewAccess(c)
 }
 
-// unknownTokens counts and logs tokens that an API does not know: somebody may be guessing.
+// unknownTokens counts and logs tokens that an API does not know: a caller may be guessing.
 func (v *server) unknownTokens(api string) func(peer string) {
 	var n atomic.Int64
 	v.engine.Metrics.Count("weir_unknown_tokens_total", "Requests with a token that is not known, by API: admin, "+

@@ -28,7 +28,7 @@ type auditCommand struct {
 	hashKeyFile  string
 }
 
-// An auditRun is what a command does with the records.
+// An auditRun handles the records of a command.
 type auditRun func(*auditCommand, context.Context, audit.Reader) error
 
 func newAudit(s *System) *cobra.Command {

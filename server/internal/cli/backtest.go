@@ -242,7 +242,7 @@ func parseTime(flag, text string) (time.Time, error) {
 		"2026-11-20T09:00:00+01:00", flag, text)
 }
 
-// words sets what has a few values.
+// words sets the flags with a few values.
 func (f *backtestFlags) words(c *backtest.Config) error {
 	spread := slices.Index(backtest.Spreads, f.spread)
 	if spread < 0 {
@@ -419,8 +419,8 @@ func (x *share) check(c *backtest.Config) error {
 	return usagef("--max-refused names the rule %.80q, which the rules do not have", x.rule)
 }
 
-// conclusive is an error if nothing follows from the report: a gate must not pass on a log that is empty, unread, left
-// out or in disorder, nor for a rule that matched nothing.
+// conclusive is an error if the report proves nothing: a gate must not pass on a log that is empty, unread, left
+// out or in disorder, nor for a rule without a match.
 func (f *backtestFlags) conclusive(shares []share, report *backtest.Report) error {
 	log := &report.Log
 	most, err := parseShare("--max-unread", f.maxUnread)

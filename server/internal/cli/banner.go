@@ -87,7 +87,7 @@ func (v *server) purpose(name string) string {
 	return ""
 }
 
-// targets is what the gateway forwards to.
+// targets names the services of the gateway.
 func (v *server) targets() string {
 	var list []string
 	if routes := v.engine.Gate.Rules().Routes(); len(routes) > 0 {

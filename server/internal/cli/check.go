@@ -130,7 +130,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	return nil
 }
 
-// printTo prints the findings, the summary of rules without mistakes, and what the flags add.
+// printTo prints the findings, the summary of rules without mistakes, and the parts that flags add.
 func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 	if f.format == "json" {
 		var document any = r.Findings
@@ -160,8 +160,8 @@ func unreadable(file string, set *rules.Set) []finding {
 	return nil
 }
 
-// settingsOf are the mistakes of settings that contradict each other, and the hosts of routes for which the gateway has
-// no certificate.
+// settingsOf are the mistakes of settings that contradict each other, and the hosts of routes without a
+// certificate.
 func settingsOf(file string, set *rules.Set, given func(*rules.Server)) (findings []finding) {
 	server := *set.Server()
 	given(&server)
@@ -183,7 +183,7 @@ func settingsOf(file string, set *rules.Set, given func(*rules.Server)) (finding
 	return findings
 }
 
-// uncovered are the hosts of routes that no certificate covers; none without TLS.
+// uncovered are the hosts of routes that no certificate covers; empty without TLS.
 func uncovered(l *rules.Listener, set *rules.Set) ([]string, error) {
 	if len(l.TLSCert) == 0 {
 		return nil, nil
@@ -208,10 +208,10 @@ func disabledOf(file string, set *rules.Set) (notes []finding) {
 	return notes
 }
 
-// longInRedis is what the largest call of several small decisions takes of Redis.
+// longInRedis is the time in Redis of the largest call of several small decisions.
 const longInRedis = 200 * time.Microsecond
 
-// slowOf says what a decision costs Redis if it is long for the others that wait for it.
+// slowOf states the time of a decision in Redis if it is long for others that wait.
 func slowOf(file string, set *rules.Set) []finding {
 	took := set.RedisTime()
 	if took <= longInRedis {
@@ -304,7 +304,7 @@ func inspect(ctx context.Context, s *System, name string, data bool) (findings [
 }
 
 // inspectAll reads a directory or a URL as weir serve does. A directory gets the warnings of each
-// file, and then those of all files together.
+// file, and then the warnings of all files together.
 func inspectAll(ctx context.Context, s *System, name string) (findings []finding, all *rules.File, set *rules.Set) {
 	all, err := engine.ReadOnce(ctx, name)
 	if err != nil {
@@ -346,7 +346,7 @@ func between(name string, file *rules.File, known []finding) (findings []finding
 	return findings
 }
 
-// numbers matches the index of a rule among those of all files, which no file shows.
+// numbers matches the index of a rule among all files, which no file shows.
 var numbers = regexp.MustCompile(`rules\[([0-9]+)\]`)
 
 // mistakes are the findings of an error.

@@ -1,7 +1,7 @@
 // Package cli is the command weir: the wiring of rules, store, gate and front ends, and the
-// only package that imports more than one of each. It decides nothing about requests.
+// only package that imports more than one of each. It decides no requests.
 //
-// Commands touch nothing but their System, so that a test can run them in its own process.
+// Commands touch their System only, so that a test can run them in its own process.
 // Promises of the program are tested on the built program.
 package cli
 

@@ -91,7 +91,7 @@ func (s *System) secret(from, file string, warn func(string)) (string, error) {
 	return value, nil
 }
 
-// knownVariables are those of flags, of settings with their secrets, and of other commands.
+// knownVariables are the variables of flags, of settings with their secrets, and of other commands.
 func knownVariables() []string {
 	known := []string{"WEIR_CONFIG", "WEIR_LIMIT", "WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT",
 		"WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}

@@ -6,7 +6,7 @@ import "github.com/weirproject/weir/rules"
 // rule files, logs, listeners. With a low limit of files, a quarter is reserved.
 const keptFiles = 128
 
-// A need is a ceiling of connections, each of which takes an open file.
+// A need is a ceiling of connections; each takes an open file.
 type need struct {
 	setting string
 	most    *int

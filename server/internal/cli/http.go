@@ -31,8 +31,8 @@ const (
 	pollEvery = 5 * time.Millisecond
 )
 
-// An httpServer is an HTTP server. Unlike http.Server it also waits for requests whose connection
-// was hijacked (a WebSocket).
+// An httpServer is an HTTP server. Unlike http.Server it also waits for requests on hijacked
+// connections (WebSockets).
 type httpServer struct {
 	server   *http.Server
 	listener net.Listener
@@ -45,7 +45,7 @@ type httpServer struct {
 }
 
 // newHTTPServer makes a server. bodies is the timeout of reading a request and of writing its
-// response; 0 is none, for streams.
+// response; 0 is no timeout, for streams.
 func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Duration, counts *servermetrics.Server,
 	log *slog.Logger) *httpServer {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func newHTTPServer(listener net.Listener, handler http.Handler, bodies time.Dura
 	return d
 }
 
-// An httpConn is what the server knows of a connection.
+// An httpConn has the server's facts about a connection.
 type httpConn struct {
 	*listen.Conn
 	slack   int64 // bytes that the end of a connection has, without a request
@@ -100,8 +100,8 @@ func (d *httpServer) withConn(ctx context.Context, conn net.Conn) context.Contex
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// note counts the open connections, and those that end with a request that no handler got: net/http
-// answers a malformed or too large head on its own, and says nothing of one that does not come in time.
+// note counts the open connections, and the ones that end with a request that no handler got: net/http
+// answers a malformed or too large head on its own, and does not report one that does not come in time.
 func (d *httpServer) note(conn net.Conn, state http.ConnState) {
 	known, _ := d.conns.Load(conn)
 	c, ok := known.(*httpConn)
@@ -140,7 +140,7 @@ func (c *httpConn) unread() bool {
 	return !c.http2 && !c.handled.Load() && (c.reading || c.Read() > c.before+c.slack)
 }
 
-// broken counts the requests of HTTP/2 that net/http resets on its own. Its other errors are those of
+// broken counts the requests of HTTP/2 that net/http resets on its own. Its other errors are errors of
 // connections, which it logs, and of requests that the handler has.
 func (d *httpServer) broken(kind string) {
 	switch strings.TrimPrefix(kind, "stream_PROTOCOL_ERROR_") {

@@ -135,7 +135,7 @@ func (f *importFlags) compare(ctx context.Context, s *System, file *rules.File) 
 	return float64(a.Differs()) > mostDiffering*float64(a.Requests), nil
 }
 
-// write writes the rules, and lists what has no equal.
+// write writes the rules, and lists settings without an equal.
 func (f *importFlags) write(s *System, result *ruleimport.Result, text string) error {
 	if f.out != "" {
 		if err := os.WriteFile(f.out, []byte(text), 0o644); err != nil {

@@ -118,7 +118,7 @@ func (l *lifecycle) atOnce() (cut []string) {
 	return l.shut(ctx)
 }
 
-// errTwice is the reason of an exit that waits for nothing.
+// errTwice is the reason of an exit without a wait.
 var errTwice = errors.New("exit at once after a second signal")
 
 // twice is the error of an exit by a second signal, with the requests that it cut off.
@@ -132,7 +132,7 @@ func twice(cut []string) error {
 // hangGrace is how long a front end may take to close its connections.
 const hangGrace = time.Second
 
-// shut returns when every front end is shut down: by itself, or cut off when ctx ends. It returns the front ends with
+// shut returns when every front end is shut down, or cut off when ctx ends. It returns the front ends with
 // requests that were cut off. A front end that hangs is not waited for.
 func (l *lifecycle) shut(ctx context.Context) (cut []string) {
 	type end struct{ frontEnd, left int }
@@ -164,13 +164,13 @@ func (l *lifecycle) shut(ctx context.Context) (cut []string) {
 	return slices.DeleteFunc(results, func(text string) bool { return text == "" })
 }
 
-// Times for what is closed after the front ends: the state file, history, audit, traces, the store.
+// Times to close the parts after the front ends: the state file, history, audit, traces, the store.
 const (
 	closeTime      = 10 * time.Second
 	closeTimeStuck = time.Second // of a store that is known to hang
 )
 
-// bounded calls last, which closes what is left. It does not wait for longer than most, nor after another signal: a
+// bounded calls last, which closes the rest. It does not wait for longer than most, nor after another signal: a
 // process that was told to end has to end, whatever hangs in it.
 func bounded(last func() error, most time.Duration, signals <-chan os.Signal) error {
 	closed := make(chan error, 1)

@@ -28,7 +28,7 @@ type listener struct {
 // open reports whether it is open.
 func (l *listener) open() bool { return l != nil && l.listener != nil }
 
-// listeners are those of a server.
+// listeners are the listeners of a server.
 type listeners struct{ http, gateway, resp, grpc, metrics *listener }
 
 func listenersOf(s *rules.Server) listeners {
@@ -146,8 +146,8 @@ func (v *server) listenAt(l *listener, passed map[string]*os.File) (net.Listener
 	return c.Listen(context.Background())
 }
 
-// exempt returns the addresses that may have all connections of a listener: a trusted proxy, which has those of many
-// clients, and this machine, where it is a proxy in the same pod.
+// exempt returns the addresses that may have all connections of a listener: a trusted proxy, which has connections of
+// many clients, and this machine, where it is a proxy in the same pod.
 func exempt(clients *clientaddr.Extractor) func(netip.Addr) bool {
 	return func(client netip.Addr) bool { return client.IsLoopback() || clients.Trusts(client) }
 }

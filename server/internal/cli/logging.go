@@ -11,11 +11,11 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 )
 
-// levels are those of the setting log.level.
+// levels are the values of the setting log.level.
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 	"error": slog.LevelError}
 
-// newLog returns a logger whose level can be changed.
+// newLog returns a logger with a level that can be changed.
 func newLog(out io.Writer, format, word string, level *slog.LevelVar) *slog.Logger {
 	level.Set(levels[word])
 	options := &slog.HandlerOptions{Level: level}
@@ -37,7 +37,7 @@ func newServerLog(to *slog.Logger, counts *servermetrics.Server) *log.Logger {
 	return log.New(serverLog{to, counts}, "", 0)
 }
 
-// takeLog sends lines of the standard logger to the log, as those of http.Server: net/http's client writes bytes of a
+// takeLog sends lines of the standard logger to the log, as http.Server's are: net/http's client writes bytes of a
 // service there, without a bound.
 func takeLog(to *slog.Logger) {
 	log.SetFlags(0)
@@ -61,7 +61,7 @@ func (l serverLog) Write(line []byte) (int, error) {
 }
 
 // isUnread reports whether a line of http.Server is of a request that did not arrive, which it tells in no other way.
-// A peer that connects and says nothing, as balancers do to see whether a port is open, sends no request.
+// A peer that connects and stays silent, as balancers do to see whether a port is open, sends no request.
 func isUnread(line string) bool {
 	return strings.HasPrefix(line, "http2: server connection error") ||
 		strings.HasPrefix(line, "http: TLS handshake error") && !strings.HasSuffix(line, ": EOF")

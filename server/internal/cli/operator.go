@@ -45,7 +45,7 @@ type operator struct {
 type operatorCommand struct {
 	use, short, long, example string
 	args                      cobra.PositionalArgs // nil: none
-	// The names of its flags, and their usage if it differs from that of operatorFlags.
+	// The names of its flags, and their usage if it differs from operatorFlags'.
 	flags [][2]string
 	run   func(o *operator, args []string) error
 }

@@ -117,7 +117,7 @@ func (f *serverFlags) client(s *System) (*serverClient, error) {
 	return &serverClient{base: strings.TrimSuffix(target, "/"), http: &http.Client{Transport: transport}}, nil
 }
 
-// own is the URL of the server with the same environment, such as that of this container. With
+// own is the URL of the server with the same environment, such as this container's. With
 // TLS the server must present the certificate file of the environment, whatever its names.
 func (s *System) own(secure *tls.Config) (target string, err error) {
 	listens := s.lookup("WEIR_HTTP")

@@ -53,7 +53,7 @@ func notEmpty(texts ...string) (list []string) {
 	return list
 }
 
-// prefetched are the bounds of a rule whose units nodes prefetch.
+// prefetched are the bounds of a rule with units that nodes prefetch.
 func prefetched(set *rules.Set, name string) (list []string) {
 	for _, rule := range set.Rules() {
 		if rule.Name() != name || rule.LeasePercent() == 0 {
@@ -93,7 +93,7 @@ func (r *fileReview) print(out io.Writer) {
 	}
 }
 
-// bound is a number of units, or a dash for none.
+// bound is a number of units, or a dash without one.
 func bound(n *int64) string {
 	if n == nil {
 		return "no bound"

@@ -121,7 +121,7 @@ func (o *operator) setRule(args []string) error {
 // revisionLine is the first line of the output of rules get.
 var revisionLine = regexp.MustCompile(`^# revision ([1-9][0-9]{0,17}),[^\n]*\n`)
 
-// set sets a rule from a text, if the rule is at the given revision, or at that in the first line of
+// set sets a rule from a text, if the rule is at the given revision, or at the revision in the first line of
 // the text. Without a revision the rule must be new, because a blind write could overwrite the
 // change of another operator.
 func (o *operator) set(name string, body []byte, given int64) error {

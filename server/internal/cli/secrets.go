@@ -2,7 +2,7 @@ package cli
 
 import "github.com/weirproject/weir/rules"
 
-// secrets are the credentials of callers; "" means none is required.
+// secrets are the credentials of callers; "" means that no credential is required.
 type secrets struct{ token, readToken, password string }
 
 func (s *System) secretsOf(server *rules.Server, warn func(string)) (read secrets, err error) {

@@ -25,8 +25,8 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// apiBodies is the timeout for reading a request of the API, and for writing its answer. Nothing
-// in the API streams.
+// apiBodies is the timeout for reading a request of the API, and for writing its answer. The API
+// has no streams.
 const apiBodies = 30 * time.Second
 
 // A server is the state of one weir serve.
@@ -114,7 +114,7 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 	return errors.Join(err, v.close(flush, signals))
 }
 
-// close closes what the front ends used.
+// close closes the resources of the front ends.
 func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 	most := closeTime
 	if v.engine.Metrics.Stuck() {
@@ -153,7 +153,7 @@ func collectLess() (asUsual func()) {
 	return sync.OnceFunc(func() { debug.SetGCPercent(usual) })
 }
 
-// manyRules is the number of rules whose loading leaves tens of megabytes of garbage.
+// manyRules is the number of rules that leave, when loaded, tens of megabytes of garbage.
 const manyRules = 1000
 
 // settled completes new rules.
@@ -236,7 +236,7 @@ func (v *server) nodeName() string {
 	return v.engine.Node()
 }
 
-// openFrontEnds opens those whose listeners are open, in the order of listeners.all.
+// openFrontEnds opens the front ends with open listeners, in the order of listeners.all.
 func (v *server) openFrontEnds() error {
 	for i, open := range []func(*listener) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
 		v.openMetrics} {
@@ -340,7 +340,7 @@ const (
 	readyPath = "/readyz"
 )
 
-// health adds the health checks, which answer whatever the Host is: a balancer's plain check sends none. Where local
+// health adds the health checks, which answer whatever the Host is: a balancer's plain check sends no Host. Where local
 // refuses a name, they answer their status alone.
 func (v *server) health(mux *http.ServeMux, l *listener) {
 	mux.Handle(livePath, v.engine.Metrics.Live())

@@ -35,7 +35,7 @@ type fieldFlag struct {
 // String implements pflag.Value.
 func (f *fieldFlag) String() string { return "" }
 
-// Set implements pflag.Value. The values are checked with those of other origin.
+// Set implements pflag.Value. The values are checked with values of other origin.
 func (f *fieldFlag) Set(text string) error {
 	f.values = append(f.values, text)
 	return nil
@@ -52,7 +52,7 @@ func (f *fieldFlag) Type() string {
 // flagOf is the flag of a setting, if it has one: --trusted-proxies for trusted_proxies.
 func flagOf(path string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(path) }
 
-// add adds the flags of all commands that read rules, and those of some settings.
+// add adds the flags of all commands that read rules, and of some settings.
 func (f *ruleFlags) add(flags *pflag.FlagSet, paths ...string) {
 	flags.StringVarP(&f.config, "config", "c", "",
 		"`FILE` with rules and settings, directory of such files, or https:// URL of one")
@@ -102,7 +102,7 @@ type assignment struct {
 	values       []string
 }
 
-// assignments are those of the environment, of --set and of flags, of which the last have precedence.
+// assignments are the settings in the environment, in --set and in flags; later ones have precedence.
 func (f *ruleFlags) assignments(s *System) (list []assignment, err error) {
 	for _, setting := range rules.Settings() {
 		name := variable(setting.Path)
@@ -147,7 +147,7 @@ func (f *ruleFlags) onLine() (list []string) {
 	return append(list, f.sets...)
 }
 
-// given returns what has precedence over the settings of the file.
+// given returns the assignments with precedence over the settings of the file.
 func (f *ruleFlags) given(s *System) (func(*rules.Server), error) {
 	list, err := f.assignments(s)
 	return f.over(list), err
@@ -207,7 +207,7 @@ func (f *ruleFlags) read(ctx context.Context, s *System, warn func(string)) (*en
 	return engine.Read(ctx, c)
 }
 
-// moved says which setting an unknown flag is; "" if it is none. Commands without --set have no settings.
+// moved says which setting an unknown flag is; "" if it is no setting. Commands without --set have no settings.
 func moved(flags *pflag.FlagSet, flag string) string {
 	if flags.Lookup("set") == nil {
 		return ""

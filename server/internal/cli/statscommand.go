@@ -86,7 +86,7 @@ func (o *operator) stats(args []string) error {
 	}
 }
 
-// clearScreen moves the cursor of a terminal home and clears what is there.
+// clearScreen moves the cursor of a terminal home and clears the rest of it.
 const clearScreen = "\x1b[H\x1b[2J"
 
 func (o *operator) statsOnce(args []string) error {
@@ -150,7 +150,7 @@ func printRule(w io.Writer, r *telemetry.RuleReport) {
 	}
 }
 
-// problems are the alerts that are firing, and what is wrong with nodes, in sentences.
+// problems are the alerts that are firing, and the problems of nodes, in sentences.
 func problems(o *telemetry.Overview) (list []string) {
 	for i := range o.Alerts {
 		a := &o.Alerts[i]
@@ -175,7 +175,7 @@ func problems(o *telemetry.Overview) (list []string) {
 // notWatched stands for the keys of a rule that is not one of the busiest.
 const notWatched = "keys not watched: 256 busier rules"
 
-// incomplete is added to the name of a rule whose counts may be in those of other rules.
+// incomplete is added to the name of a rule if its counts may be among other rules'.
 func incomplete(r *telemetry.RuleSummary) string {
 	if r.Folded {
 		return " (counts in (other))"
@@ -183,7 +183,7 @@ func incomplete(r *telemetry.RuleSummary) string {
 	return ""
 }
 
-// requestsOf counts those that the rule passed and refused, or as a shadow rule would have.
+// requestsOf counts the requests that the rule passed and refused, or as a shadow rule would have.
 func requestsOf(r *telemetry.RuleSummary) (passed, refused uint64) {
 	if r.Mode == string(rules.Shadow) {
 		return r.Counts.ShadowPassed, r.Counts.ShadowRefused

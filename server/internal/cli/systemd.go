@@ -18,7 +18,7 @@ func (s *System) take(name string) string {
 	return s.lookup(name)
 }
 
-// A notifier tells systemd about the state of this process: sd_notify(3). Without a socket it tells nobody.
+// A notifier tells systemd about the state of this process: sd_notify(3). Without a socket it has no effect.
 type notifier struct {
 	socket   string
 	watchdog time.Duration // systemd restarts a process that says nothing for that long; 0: it does not
@@ -54,7 +54,8 @@ func (n *notifier) send(lines ...string) {
 // startMore is how much longer systemd waits for the start, beyond its own timeout, while rules are missing.
 const startMore = 30 * time.Second
 
-// tell sends what is due: that the server is ready, once; that it is not yet, so that systemd waits; that it is alive.
+// tell sends the due messages: that the server is ready, once; that it is not yet, so that systemd waits; that it is
+// alive.
 func (n *notifier) tell(ready, stuck func() bool) {
 	var lines []string
 	switch {

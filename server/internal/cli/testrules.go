@@ -137,7 +137,7 @@ func testFile(ctx context.Context, s *System, f *testFlags, name string, wanted 
 	return nil
 }
 
-// testedRules are the rules in a file of tests, or those that it names, relative to its directory.
+// testedRules are the rules in a file of tests, or the rules that it names, relative to its directory.
 func testedRules(ctx context.Context, file *ruletest.File, name string) (set *rules.Set, err error) {
 	from := file.Rules
 	switch {

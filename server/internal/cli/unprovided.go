@@ -8,9 +8,9 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// checkKeys refuses rules whose key the front ends cannot fill. At the gateway a rule by user without on_missing would
-// count all clients together where no proxy states users: three requests of a stranger would shut out everybody. Only
-// the gateway reads bodies.
+// checkKeys refuses rules with a key that the front ends cannot fill. At the gateway a rule by user without on_missing
+// would count all clients together where no proxy states users: three requests of a stranger would shut out everybody.
+// Only the gateway reads bodies.
 func (v *server) checkKeys(set *rules.Set) error {
 	gateway := v.gateway.open()
 	known := map[string]bool{"body": gateway, "user": v.engine.WithoutUsers == "", "route": !gateway,
@@ -25,7 +25,7 @@ func (v *server) checkKeys(set *rules.Set) error {
 	return nil
 }
 
-// withoutUsers says why the gateway knows no users; "" if it does, or if there is none.
+// withoutUsers says why the gateway knows no users; "" if it does, or without a gateway.
 func (v *server) withoutUsers() string {
 	trusts := len(v.engine.TrustedProxies) > 0
 	if !v.gateway.open() || v.engine.UserHeader != "" && trusts {
@@ -50,7 +50,7 @@ func unknownKey(rule *rules.Rule, need, component string) string {
 		"together: %s, or say on_missing: skip, deny or anonymous in the rule", rule.Name(), component, remedy)
 }
 
-// keysNote says what weir serve needs for the keys of a set; "" if it needs nothing.
+// keysNote says what weir serve needs for the keys of a set; "" without needs.
 func keysNote(set *rules.Set) string {
 	var texts []string
 	for _, rule := range set.Rules() {
