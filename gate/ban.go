@@ -25,7 +25,7 @@ type Ban struct {
 // maxBans is the number of bans that a gate remembers for Bans.
 const maxBans = 1000
 
-// countTimeout bounds the time by which counting a refusal delays its answer, unless the store's timeout is longer.
+// countTimeout bounds how long counting a refusal delays its answer, unless the store's timeout is longer.
 const countTimeout = time.Second
 
 // count counts the refusals of rules with bans, with one call of the store for a batch, and bans the keys with too
@@ -89,7 +89,7 @@ func (g *Gate) countAndBan(ctx context.Context, list []banCounter) {
 }
 
 // shortenBans takes the bans that last too long from the list. A ban keeps its length when its rule is changed, but if
-// the store's clock was ahead of what it shows, it may be one that would last for as long as the clock was ahead.
+// the store's clock was ahead of its present time, the ban may last for as long as the clock was ahead.
 func (g *Gate) shortenBans(ctx context.Context, list []banCounter) []banCounter {
 	clock, ok := g.register.(interface{ Behind() bool })
 	return slices.DeleteFunc(list, func(p banCounter) bool {
@@ -144,8 +144,7 @@ type Register interface {
 	Registered(ctx context.Context, register string) (notes map[string]string, err error)
 }
 
-// WithRegister notes bans in a register, so that Bans lists those of all nodes, and those from before a
-// restart.
+// WithRegister notes bans in a register, so that Bans lists the bans of all nodes, and bans from before a restart.
 func WithRegister(register Register) Option { return func(g *Gate) { g.register = register } }
 
 // banRegister is the register of all bans.
@@ -157,7 +156,7 @@ func (b *Ban) name() string { return b.Rule.Name() + " " + b.Key }
 // note holds the start and the length of the ban.
 func (b *Ban) note() string { return fmt.Sprintf("%d %d", b.From, b.Length.Microseconds()) }
 
-// noted are the bans in the register of rules in force, without those of listed.
+// noted are the bans in the register of rules in force, without the bans of listed.
 func (g *Gate) noted(ctx context.Context, listed []Ban) (list []Ban, err error) {
 	if g.register == nil {
 		return nil, nil
@@ -303,9 +302,9 @@ func banClaims(claims []weir.Claim, b *rules.Bans, key string) []weir.Claim {
 	return claims
 }
 
-// Bans are the bans in force, by the store and the current rules, in the order of their start; those of the
-// local store come last. With WithRegister they are those of all nodes, as many as the register keeps; without
-// it the last 1,000 of this gate, because a store cannot be searched for keys.
+// Bans are the bans in force, by the store and the current rules, in the order of their start; bans of the local store
+// come last. With WithRegister they are the bans of all nodes, as many as the register keeps; without it the last 1,000
+// of this gate, because a store cannot be searched for keys.
 func (g *Gate) Bans(ctx context.Context) ([]Ban, error) {
 	var holding []Ban
 	all := g.list.by(g.Rules())
@@ -376,7 +375,7 @@ func (l *banList) add(ban Ban) {
 	l.bans = append(l.bans, one)
 }
 
-// by lists the bans whose rules still have a ban in the set.
+// by lists the bans of rules that still have a ban in the set.
 func (l *banList) by(set *rules.Set) (list []Ban) {
 	byName := banningRules(set)
 	l.mu.Lock()

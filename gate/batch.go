@@ -18,9 +18,9 @@ type Question struct {
 	Err     error
 }
 
-// DecideBatch is Decide for each question. Where the store is a weir.Batcher, one call decides all of them,
-// and one more their shadow rules and candidates. Questions that share a key under one limit are decided in
-// order, others in any order. A question with Ask.Times above 1 takes calls of its own.
+// DecideBatch is Decide for each question. Where the store is a weir.Batcher, one call decides all of them, and one
+// more their shadow rules and candidates. Questions that share a key under one limit are decided in order, others in
+// any order. A question with Ask.Times above 1 takes separate calls.
 func (g *Gate) DecideBatch(ctx context.Context, questions []Question) {
 	began := g.began()
 	ctx, done := g.budget.begin(ctx)
@@ -148,7 +148,7 @@ func (b *batch) record(ctx context.Context, g *Gate, questions []Question) {
 	}
 }
 
-// follow adds the followers of a question for which asked is true. If they wait, they matter only after a grant.
+// follow adds the followers of a question that asked is true for. If they wait, they matter only after a grant.
 func (b *batch) follow(q *Question, wait bool, asked func(*follower) bool) {
 	v := q.Verdict
 	for i := range v.followers {
@@ -160,7 +160,7 @@ func (b *batch) follow(q *Question, wait bool, asked func(*follower) bool) {
 	}
 }
 
-// followLater decides the followers whose result counts.
+// followLater decides the followers with a result that counts.
 func (b *batch) followLater(ctx context.Context, g *Gate, questions []Question) {
 	b.empty()
 	for i := range questions {
@@ -191,7 +191,7 @@ func (b *batch) answer(ctx context.Context, g *Gate, q *Question) {
 	}
 }
 
-// void are the charges of followers whose result does not count, by their time.
+// void are the charges of followers with a result that does not count, by their time.
 func (v *Verdict) void(ask *Ask) (charges map[weir.Instant][]weir.Claim) {
 	for i := range v.followers {
 		if f := &v.followers[i]; f.err == nil && f.granted > 0 && !v.keeps(f, ask) {

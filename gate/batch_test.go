@@ -235,7 +235,8 @@ func TestQuestionsThatTakeCallsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// heedless is a store that decides followers of refused requests, as a script of Redis does. Each call has another time.
+// heedless is a store that decides followers of refused requests, as a script of Redis does. Each call has another
+// time.
 type heedless struct{ *memstore.Store }
 
 func (h *heedless) DecideBatch(ctx context.Context, requests []weir.Request) {

@@ -22,18 +22,18 @@ type Difference struct {
 	Live, Candidate int64  // requests that each granted
 }
 
-// Parts splits the requests into those that both grant, that only the candidate refuses, that only the
-// candidate grants, and that both refuse.
+// Parts splits the requests into requests that both grant, that only the candidate refuses, that only the candidate
+// grants, and that both refuse.
 func (d *Difference) Parts() (both, refused, granted, neither int64) {
 	both = min(d.Live, d.Candidate)
 	return both, d.Live - both, d.Candidate - both, d.Times - max(d.Live, d.Candidate)
 }
 
-// Differences are the results of the candidates of the request's rules. A verdict of the zero Ask has none.
+// Differences are the results of the candidates of the request's rules. A verdict of the zero Ask has no differences.
 func (v *Verdict) Differences() []Difference { return v.differences }
 
-// comparable is the number of requests that a candidate can decide in place of the rule whose first claim is
-// the ith: those that all other limits grant, since the others are refused in either case and charged nowhere.
+// comparable is the number of requests that a candidate can decide in place of its rule, which has the ith claim as its
+// first: all requests that the other limits grant, since other requests are refused in either case and charged nowhere.
 // A key with an override keeps its limits, and a ban follows from other refusals than the candidate's.
 func (v *Verdict) comparable(i int, asked int64) int64 {
 	rule := v.about[i].rule
@@ -52,7 +52,7 @@ func (v *Verdict) comparable(i int, asked int64) int64 {
 	return asked
 }
 
-// followCandidate makes the claims of the candidate of the rule whose first claim is the ith.
+// followCandidate makes the claims of the candidate of the rule that has the ith claim as its first.
 func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 	rule, key, cost := v.about[i].rule, v.claims[i].Key, v.claims[i].Cost
 	c := rule.Candidate()
@@ -77,7 +77,7 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 	v.followers = append(v.followers, f)
 }
 
-// recordCandidate records the result of a candidate beside that of its rule.
+// recordCandidate records the result of a candidate beside the result of its rule.
 func (g *Gate) recordCandidate(ask *Ask, v *Verdict, f *follower) {
 	times := v.asks(f, ask)
 	if f.err != nil || times == 0 {
@@ -95,8 +95,8 @@ func (g *Gate) recordCandidate(ask *Ask, v *Verdict, f *follower) {
 	}
 }
 
-// unkeyed is how many of one request a rule without a key grants: none if on_missing is deny; otherwise the
-// rule would not apply.
+// unkeyed is how many of one request a rule without a key grants: 0 if on_missing is deny; otherwise the rule would not
+// apply.
 func unkeyed(rule *rules.Rule) int {
 	if rule.OnMissing() == rules.Deny {
 		return 0
@@ -104,8 +104,8 @@ func unkeyed(rule *rules.Rule) int {
 	return 1
 }
 
-// A Comparison counts the requests of this gate for which a rule's candidate decided otherwise, since the rule
-// and its candidate were last changed.
+// A Comparison counts the requests of this gate that a rule's candidate decided otherwise, since the rule and its
+// candidate were last changed.
 type Comparison struct {
 	Rule  *rules.Rule
 	Since time.Time
@@ -119,7 +119,7 @@ type Comparison struct {
 	Refused, Granted []Changed
 }
 
-// Changed is the number of requests of one key for which the candidate's answer differs.
+// Changed is the number of requests of one key that get another answer from the candidate.
 type Changed struct {
 	Key   string
 	Count int64
@@ -145,7 +145,7 @@ type tally struct {
 	newlyRefused, newlyGranted      ranking
 }
 
-// tallies are those of the rules in force. A tally goes on if neither its rule nor the candidate has changed.
+// tallies are the tallies of the rules in force. A tally goes on if neither its rule nor the candidate has changed.
 func tallies(set *rules.Set, before map[*rules.Rule]*tally, now time.Time) map[*rules.Rule]*tally {
 	known, list := make(map[string]*tally, len(before)), make(map[*rules.Rule]*tally)
 	for rule, t := range before {

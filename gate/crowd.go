@@ -30,7 +30,7 @@ func (v *Verdict) overflows() bool {
 	return true
 }
 
-// decideApart decides the claims of the rules, and then those aside. It returns false if it decided nothing.
+// decideApart decides the claims of the rules, and then those aside. It returns false if it decided no claim.
 func (g *Gate) decideApart(ctx context.Context, times int64, v *Verdict) bool {
 	n := 0
 	for n < v.enforced && (!v.about[n].aside || v.claims[n].Once) {

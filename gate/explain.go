@@ -135,9 +135,9 @@ func (e *ExplainedRule) take(v *Verdict, check *Check) {
 	}
 }
 
-// ExplainKey is the state of a key under a rule, with limits as the rule's Lookup returns them. Nothing is charged. If
-// the store does not answer, the error is that of the store, and the state is what the local store knows, if the rule
-// has on_store_error: local.
+// ExplainKey is the state of a key under a rule, with limits as the rule's Lookup returns them. No claim is charged. If
+// the store does not answer, the error is the store's, and the state is from the local store, if the rule has
+// on_store_error: local.
 func (g *Gate) ExplainKey(ctx context.Context, rule *rules.Rule, key string, limits []*weir.Limit) (
 	e ExplainedRule, err error) {
 	e = explainedRule(rule, key)

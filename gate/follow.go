@@ -112,7 +112,7 @@ func (v *Verdict) keeps(f *follower, ask *Ask) bool {
 	return ask.Times == 0 || v.asks(f, ask) > 0
 }
 
-// recordFollowers records the results of followers, and drops the claims of those that do not count.
+// recordFollowers records the results of followers, and drops the claims of followers that do not count.
 func (g *Gate) recordFollowers(ask *Ask, v *Verdict) {
 	n := v.enforced
 	for i := range v.followers {

@@ -9,15 +9,15 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// Rules with charge: full grant while a unit is left. No store can do that in one call, since it charges what fits or
-// nothing. So a request that does not fit takes what is left, and the rest of its cost is charged when that was
+// Rules with charge: full grant while a unit is left. No store can do so in one call, since it charges all units or no
+// unit. So a request that does not fit takes the units that are left, and the rest of its cost is charged when that was
 // granted. Taking a single unit first, and then charging the rest, would let concurrent requests pass in between.
 
-// mostLowered is how often a request asks for less, while others take what was left before. The last time it asks for
-// one unit.
+// mostLowered is how often a request asks for less, while other requests take the units that were left before. The last
+// time it asks for one unit.
 const mostLowered = 4
 
-// chargeFull decides one more request if not all were granted, for the claims for which full is true: they need one
+// chargeFull decides one more request if not all were granted, for the claims that full is true for: they need one
 // unit. The error is the store's. An error of charging the rest is in v.Err.
 func (g *Gate) chargeFull(ctx context.Context, by weir.Store, v *Verdict, claims []weir.Claim, full func(int) bool,
 	times, granted int64, decisions []weir.Decision) (int64, error) {
@@ -38,7 +38,7 @@ func (g *Gate) chargeFull(ctx context.Context, by weir.Store, v *Verdict, claims
 	return granted, nil
 }
 
-// lower reduces the costs that do not fit to what is left, or to one. It reports whether one was reduced.
+// lower reduces the costs that do not fit to the units that are left, or to one. It reports whether one was reduced.
 func lower(claims []weir.Claim, full func(int) bool, decisions []weir.Decision, toOne bool) (reduced bool) {
 	for i := range claims {
 		c := &claims[i]
@@ -53,8 +53,8 @@ func lower(claims []weir.Claim, full func(int) bool, decisions []weir.Decision, 
 	return reduced
 }
 
-// chargeRest charges what the lowered claims lack. It outlasts the request: otherwise a client could avoid it by
-// hanging up.
+// chargeRest charges the units that the lowered claims lack. It outlasts the request: otherwise a client could avoid it
+// by hanging up.
 func (g *Gate) chargeRest(ctx context.Context, by weir.Store, v *Verdict, claims, lowered []weir.Claim,
 	decisions []weir.Decision) {
 	var rest []weir.Claim
@@ -88,7 +88,7 @@ func (v *Verdict) chargesFull(i int) bool {
 	return rule != nil && rule.ChargesFull()
 }
 
-// followFull is complete for a follower whose result counts.
+// followFull is complete for a follower with a result that counts.
 func (g *Gate) followFull(ctx context.Context, v *Verdict, f *follower, times int64) {
 	if f.err == nil {
 		f.granted, f.err = g.complete(ctx, g.store, v, v.part(f.from, f.to), times, f.granted)

@@ -4,21 +4,20 @@
 //
 // # Order
 //
-// The file's deny list, then its allow list; the matching rules in the order of the file, each with its own
-// lists; then the store. A denied request is charged nothing. All enforced rules are one decision: if one
-// refuses, none is charged.
+// The file's deny list, then its allow list; the matching rules in the order of the file, each with its own lists; then
+// the store. A denied request is not charged. All enforced rules are one decision: if one refuses, no rule is charged.
 //
 // # Shadow rules
 //
-// A rule in mode shadow is decided if all enforced rules grant, by itself and on keys of its own: it
-// affects no budget and no answer. Its result is in the verdict. A rule with an enforce_percent is a shadow
-// rule for the keys outside of the percentage.
+// A rule in mode shadow is decided if all enforced rules grant, separately and on other keys: it affects no budget and
+// no answer. Its result is in the verdict. A rule with an enforce_percent is a shadow rule for the keys outside of the
+// percentage.
 //
 // # Candidates
 //
-// A rule's candidate decides the requests that all other rules grant, also if its own rule refuses. It is
-// counted under a name of its own, as if it were in the rule's place, and affects no answer. It is left out
-// for keys with an override, for banned clients, and while the store does not answer.
+// A rule's candidate decides the requests that all other rules grant, also if its own rule refuses. It is counted under
+// another name, as if it were in the rule's place, and affects no answer. It is left out for keys with an override, for
+// banned clients, and while the store does not answer.
 //
 // # Calls of the store
 //
@@ -28,16 +27,16 @@
 // leaves them out. DecideBatch decides many requests in one call, and shadow rules and candidates in a
 // second one, when the outcomes are known. After an error of the store there are no further calls.
 //
-// DecideTogether decides several requests as one: their enforced claims are one call, in which equal claims are added
-// up. Rules with charge: full take a second call if a request does not fit, and a third for the rest of its cost.
+// DecideTogether decides several requests as one: their enforced claims are one call, with equal claims added up. Rules
+// with charge: full take a second call if a request does not fit, and a third for the rest of its cost.
 //
 // # Bans
 //
-// A rule with a ban has one more claim in the decision, of cost 0, which refuses banned keys at no extra
-// call. A refusal of the rule is counted by a call after the decision. Too many refusals take three more
-// calls: one that is granted to a single node, one that charges the ban and its level, and one that deletes
-// the refusals. A ban's own refusals are not counted. All state is in the store that decided: while that is
-// the local one, this process bans by itself. Shadow rules do not ban.
+// A rule with a ban has one more claim in the decision, of cost 0, which refuses banned keys at no extra call. A
+// refusal of the rule is counted by a call after the decision. Too many refusals take three more calls: one that is
+// granted to a single node, one that charges the ban and its level, and one that deletes the refusals. A ban's own
+// refusals are not counted. All state is in the store that decided: while that is the local one, this process bans
+// alone. Shadow rules do not ban.
 //
 // # When the store does not answer
 //
@@ -84,11 +83,11 @@ type Gate struct {
 // An Option changes what New makes.
 type Option func(*Gate)
 
-// WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an
-// embedded one that belongs to this process. A memstore, and the Store of a layers.Stack, need none.
+// WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an embedded
+// one that belongs to this process. A memstore, and the Store of a layers.Stack, need no local store.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
 
-// WithClock sets the clock of rules' schedules, for tests and replays; the store has a clock of its own.
+// WithClock sets the clock of rules' schedules, for tests and replays; the store has its clock.
 func WithClock(now func() time.Time) Option { return func(g *Gate) { g.now = now } }
 
 // WithObserver calls observe with each verdict before Decide returns. It runs on the request's goroutine,
@@ -123,8 +122,8 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	return g, g.Swap(set)
 }
 
-// Swap puts another rule set in force, atomically: a request is decided by the old or the new one. On an error
-// nothing changes.
+// Swap puts another rule set in force, atomically: a request is decided by the old or the new one. On an error the old
+// one stays in force.
 func (g *Gate) Swap(set *rules.Set) error {
 	if set == nil {
 		return errors.New("gate: the rules are nil; for none, compile an empty rules.File")
@@ -156,29 +155,28 @@ func (g *Gate) Rules() *rules.Set { return g.set.Load() }
 // An Ask holds the parameters of a decision besides the request. The zero Ask decides without charging; Once
 // is the usual one.
 type Ask struct {
-	// Times is the number of identical requests to decide at once. 0 charges nothing, and decides shadow rules
-	// whatever the outcome.
+	// Times is the number of identical requests to decide at once. 0 charges no unit, and decides shadow rules whatever
+	// the outcome.
 	Times int64
 	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules.
 	Cost *int64
-	// Lease is the id under which concurrency limits are held; "" generates one. A repeat with the same id is
-	// the same lease, so it is safe.
+	// Lease is the id of the units that concurrency limits hold; "" generates one. A repeat with the same id is the
+	// same lease, so it is safe.
 	Lease string
-	// ID makes the request count once for as long as Keep says: a repetition passes, and charges nothing. See
-	// weir.Once. It is for callers who choose ids themselves; "" is none. A Reservation or lease is the first
-	// request's.
+	// ID makes the request count once for as long as Keep says: a repetition passes without a charge. See weir.Once. It
+	// is for callers who choose ids themselves; "" is no id. A Reservation or lease is the first request's.
 	ID   string
 	Keep time.Duration
-	// Claims are the caller's own, decided together with those of the rules. While the store does not answer
-	// they are refused.
+	// Claims are the caller's own claims, decided together with the claims of the rules. While the store does not
+	// answer they are refused.
 	Claims []weir.Claim
 	// Aside are claims of a front end that limit no request, such as the lease that makes settling a
 	// reservation idempotent. They are decided with the others and are never the reason; while the store does
 	// not answer they are left out.
 	Aside []weir.Claim
-	// Override replaces the limits of the rules that are about the request's descriptors; nil: none.
+	// Override replaces the limits of the rules that are about the request's descriptors; nil if there is no Override.
 	Override *Override
-	// Rules decide instead of those in force. A front end that has routed a request by a rule set gives it here, so
+	// Rules decide instead of the rules in force. A front end that has routed a request by a rule set gives it here, so
 	// that one version does both although another was put in force meanwhile. It must have been in force.
 	Rules *rules.Set
 }
@@ -186,9 +184,9 @@ type Ask struct {
 // Once is one request, at the costs of the rules.
 var Once = Ask{Times: 1}
 
-// Decide fills v with the outcome of the request. A nil request matches no rule: then only ask.Claims are
-// decided. The error is a *weir.InputError for an invalid request or ask, or the context's; then nothing was
-// granted, and v says so.
+// Decide fills v with the outcome of the request. A nil request matches no rule: then only ask.Claims are decided. The
+// error is a *weir.InputError for an invalid request or ask, or the context's; then the request was not granted, and v
+// says so.
 func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict) error {
 	began := g.began()
 	bounded, done := g.budget.begin(ctx)
@@ -198,8 +196,8 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	return err
 }
 
-// began is the time since the start, for observers; 0: there are none. time.Since reads one clock where time.Now reads
-// two, and a clock is a tenth of a decision in memory.
+// began is the time since the start, for observers; 0 if there is no observer. time.Since reads one clock where
+// time.Now reads two, and a clock is a tenth of a decision in memory.
 func (g *Gate) began() (at time.Duration) {
 	if g.observed() {
 		at = time.Since(g.start)

@@ -15,8 +15,8 @@ type Geo interface {
 }
 
 // WithGeo completes requests that do not state the country or the autonomous system of their client. It is asked only
-// for what the rules in force need, and never for an invalid address. Without it, such conditions are met by no
-// request, and such components of keys are missing.
+// for the data that the rules in force need, and never for an invalid address. Without it, such conditions are met by
+// no request, and such components of keys are missing.
 func WithGeo(geo Geo) Option { return func(g *Gate) { g.geo = geo } }
 
 // Located is the client's country and autonomous system, if rules need them; "" and 0 if they are not known.
@@ -27,8 +27,8 @@ func (v *Verdict) Located() (country string, asn uint32) {
 	return v.located.Country, v.located.ASN
 }
 
-// locate returns the request with what the rules need to know of its client. The request itself is not changed: its
-// owner may use it again, with another client.
+// locate returns the request with the country and the autonomous system of its client, as far as rules need them. The
+// request itself is not changed: its owner may use it again, with another client.
 func (v *Verdict) locate(g *Gate, set *rules.Set, r *rules.Request) *rules.Request {
 	country, asn := set.Located()
 	if r == nil || !country && !asn {

@@ -8,8 +8,8 @@ import (
 )
 
 // inForce is the receipt under the limits that its rules have by now: an edit may have changed numbers while the
-// request was under way, and units are given back and corrected under those in force. A rule that is gone keeps its
-// numbers.
+// request was under way, and units are given back and corrected under the limits in force. A rule that is gone keeps
+// its numbers.
 func (g *Gate) inForce(receipt Receipt) Receipt {
 	set, copied := g.Rules(), false
 	for i := range receipt {
@@ -33,7 +33,7 @@ func (g *Gate) inForce(receipt Receipt) Receipt {
 	return receipt
 }
 
-// adopt replaces the limit of the claim by that of the rule with the same state, if there is one.
+// adopt replaces the limit of the claim by the limit of the rule with the same state, if there is one.
 func (c *Charged) adopt(rule *rules.Rule) {
 	_, limits, err := rule.LookupText(strings.TrimPrefix(c.Claim.Key, shadowed))
 	if candidate := rule.Candidate(); candidate != nil {

@@ -5,13 +5,14 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An Override is a limit that a request brings along, such as that of a tenant.
+// An Override is a limit that a request brings along, such as a tenant's limit.
 type Override struct {
 	// Limit has the numbers. A rule keeps its algorithm, but for a calendar, which counts in windows since the epoch;
 	// the burst and the overdraft of a bucket do not apply.
 	Limit weir.FixedWindow
-	// Name and Key are those of the claim if no rule is about the request's descriptors: then it is decided beside
-	// the rules. While the store does not answer, the local store decides it. Key is not in a reused buffer.
+	// Name and Key are the name and the key of the claim if no rule is about the request's descriptors: then it is
+	// decided beside the rules. While the store does not answer, the local store decides it. Key is not in a reused
+	// buffer.
 	Name, Key string
 }
 

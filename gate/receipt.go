@@ -28,7 +28,7 @@ type Charged struct {
 	void bool   // settling gives all its units back
 }
 
-// Receipt lists the charges, shadow rules included; nil if there are none.
+// Receipt lists the charges, shadow rules included; nil if there is no charge.
 func (v *Verdict) Receipt() (list Receipt) {
 	path := strings.Clone(v.path)
 	for i := range v.Len() {
@@ -50,7 +50,7 @@ func (v *Verdict) Receipt() (list Receipt) {
 // Holds reports whether a lease was taken, which has to be released.
 func (v *Verdict) Holds() bool { return v.lease != "" && v.Granted > 0 }
 
-// Lease is the id of the lease; "" if there is none.
+// Lease is the id of the lease; "" if there is no lease.
 func (v *Verdict) Lease() string {
 	if !v.Holds() {
 		return ""
@@ -58,14 +58,14 @@ func (v *Verdict) Lease() string {
 	return v.lease
 }
 
-// Settle charges the missing units, even beyond the limit, or refunds the excess, so that each claim has cost
-// these units. Leases are unchanged: see Release. The error joins those of single claims; the other claims are
-// settled. A second Settle of one receipt settles again.
+// Settle charges the missing units, even beyond the limit, or refunds the excess, so that each claim has cost these
+// units. Leases are unchanged: see Release. The error joins the errors of single claims; the other claims are settled.
+// A second Settle of one receipt settles again.
 func (g *Gate) Settle(ctx context.Context, receipt Receipt, units int64) error {
 	return g.SettleEach(ctx, receipt, func(*Charged) (int64, bool, error) { return units, true, nil })
 }
 
-// SettleEach is Settle with the units of each claim; claims for which ok is false or actual fails are unchanged. The
+// SettleEach is Settle with the units of each claim; claims are unchanged if ok is false or actual fails. The
 // error of actual is returned with the name of the rule, once for claims with the same error.
 func (g *Gate) SettleEach(
 	ctx context.Context, receipt Receipt, actual func(*Charged) (units int64, ok bool, err error),
@@ -177,7 +177,7 @@ func (g *Gate) sees(at weir.Instant, refused bool) {
 func nanoseconds(at weir.Instant) int64 { return int64(at) * int64(time.Microsecond) }
 
 // Hold returns the receipt without the leases of rules with hold_until: done, for Release: these leases end with their
-// time-to-live. It is for a request whose end was not seen, so that its work may go on.
+// time-to-live. It is for a request that may still be worked on, because its end was not seen.
 func (g *Gate) Hold(receipt Receipt) (rest Receipt) {
 	var last *rules.Rule
 	for _, c := range receipt {
@@ -192,7 +192,7 @@ func (g *Gate) Hold(receipt Receipt) (rest Receipt) {
 	return rest
 }
 
-// Abandon releases the leases of a verdict whose caller left before the answer, and so cannot release them. A caller
+// Abandon releases the leases of a verdict if its caller left before the answer, and so cannot release them. A caller
 // that chose Ask.Lease can, and may ask again with it.
 func (g *Gate) Abandon(ctx context.Context, v *Verdict) {
 	if !v.Holds() {
@@ -223,7 +223,7 @@ func (g *Gate) Renew(ctx context.Context, receipt Receipt) error {
 	return errors.Join(failed...)
 }
 
-// KeepAlive renews the leases until stop is called; see weir.KeepAlive. Without leases it does nothing.
+// KeepAlive renews the leases until stop is called; see weir.KeepAlive. Without leases it has no effect.
 func (g *Gate) KeepAlive(ctx context.Context, receipt Receipt, failed func(error)) (stop func()) {
 	var ttl time.Duration // the shortest
 	for i := range receipt {
@@ -253,8 +253,8 @@ func (g *Gate) ClaimsOf(rule *rules.Rule, key []byte, limits []*weir.Limit) (cla
 	return claims
 }
 
-// Reset deletes the counts of all claims of a verdict, also those of shadow rules, in the local store too;
-// with a rule's claims also its bans. Fill the verdict with the zero Ask, which charges nothing.
+// Reset deletes the counts of all claims of a verdict, also the counts of shadow rules, in the local store too; with a
+// rule's claims also its bans. Fill the verdict with the zero Ask, which has no charge.
 func (g *Gate) Reset(ctx context.Context, v *Verdict) error {
 	var failed []error
 	all := slices.Clone(v.claims)

@@ -22,7 +22,7 @@ type guard struct {
 	used     bool // the last call found that it was repeated as often as the rule allows
 }
 
-// idState is what is known of an id.
+// idState is the knowledge about an id.
 type idState uint8
 
 const (
@@ -44,7 +44,7 @@ func (v *Verdict) identify(rule *rules.Rule, from int, id string, keep time.Dura
 	return nil
 }
 
-// addLimits adds a rule's claims, and that of the request's id if it has one.
+// addLimits adds a rule's claims, and the claim of the request's id if it has one.
 func (v *Verdict) addLimits(
 	rule *rules.Rule, r *rules.Request, ask *Ask, claim weir.Claim, limits []*weir.Limit,
 ) error {
@@ -114,7 +114,8 @@ func (p *part) scatter(v *Verdict) {
 	}
 }
 
-// complete decides what one call cannot: requests whose id the store has found, and rules with charge: full.
+// complete decides the requests that one call cannot decide: requests with an id that the store has found, and rules
+// with charge: full.
 func (g *Gate) complete(
 	ctx context.Context, by weir.Store, v *Verdict, call part, times, granted int64,
 ) (int64, error) {
@@ -179,8 +180,8 @@ func (v *Verdict) refuseTwice() {
 	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, id.RetryAfter), max(d.ResetAfter, id.ResetAfter)
 }
 
-// leaveOut notes that claims are not charged: nobody gives them back. Beside an id of Ask, nothing is, and the ids that
-// rules read neither refuse nor count the repetition.
+// leaveOut notes that claims are not charged: they need not be given back. Beside an id of Ask, no claim is charged,
+// and the ids that rules read neither refuse nor count the repetition.
 func (v *Verdict) leaveOut(u *guard) {
 	last := u.once
 	if u.rule == nil {
@@ -206,8 +207,8 @@ func (v *Verdict) forgetIDs() {
 	}
 }
 
-// rest is the claims that are decided again: without those of the ids that were found, but with one that counts the
-// repetitions of a rule's. An id of Ask leaves only bans to decide: none, if no ban is in force.
+// rest is the claims that are decided again: without the claims of the ids that were found, but with one that counts
+// the repetitions of a rule's. An id of Ask leaves only bans to decide: no claim, if no ban is in force.
 func (v *Verdict) rest(whole *part) (call part) {
 	call.places = []int{}
 	charged := false

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Response is what rules with count_if read of a response. The zero Response is none: the client left before, or the
-// handler panicked. It counts, otherwise clients could avoid being counted by hanging up.
+// A Response is what rules with count_if read of a response. The zero Response means that there was no response: the
+// client left before, or the handler panicked. It counts, otherwise clients could avoid being counted by hanging up.
 type Response struct {
 	Status int                 // of the final response; 101 for a connection that was taken over
 	Header map[string][]string // by canonical name, as http.Header
@@ -59,13 +59,13 @@ func (g *Gate) ended(c *Counting) {
 }
 
 // Respond ends the reservations of rules with count_if, as soon as the head of the response is known: it gives back the
-// units of rules that do not count the response, and counts those of others towards their bans. Rules that count by
-// path learn from the status which paths exist: see rules.Rule.ByPath. It returns the rest of the receipt: what is
-// still charged, to be settled and released.
+// units of rules that do not count the response, and counts the units of other rules towards their bans. Rules that
+// count by path learn from the status which paths exist: see rules.Rule.ByPath. It returns the rest of the receipt: the
+// units that are still charged, to be settled and released.
 //
 // Call it once. A call of the store that may have been executed is not repeated: its units stay charged. One that was
 // surely not executed is repeated for 10 seconds in the background, if all limits concerned are sliding logs: after a
-// loss of data these forget nobody else's units. The error joins what is lost already.
+// loss of data these do not forget another client's units. The error joins the errors of units that are lost already.
 func (g *Gate) Respond(ctx context.Context, receipt Receipt, response Response) (rest Receipt, err error) {
 	ctx, cancel := g.detached(ctx)
 	defer cancel()

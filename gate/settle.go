@@ -26,9 +26,9 @@ func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 	return g.settleOnce(ctx, guard, receipt, units)
 }
 
-// settleOnce is SettleOnce, and gives back what is void. Negative units leave costs as charged.
+// settleOnce is SettleOnce, and gives back void charges. Negative units leave costs as charged.
 func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
-	// Releasing a lease twice changes nothing, so it comes first.
+	// Releasing a lease twice has no further effect, so it comes first.
 	if err := g.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
 		return err
 	}
@@ -59,7 +59,7 @@ func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 	return errors.Join(failed...)
 }
 
-// target is the actual cost of a charge if that of its request is units.
+// target is the actual cost of a charge if units is the actual cost of its request.
 func (c *Charged) target(units int64) int64 {
 	switch {
 	case c.void:
@@ -75,7 +75,7 @@ func depends(lease weir.Claim) weir.Claim {
 	return lease
 }
 
-// takenWith splits the claims into those that one call can settle together with a lease, and the rest.
+// takenWith splits the claims into claims that one call can settle together with a lease, and the rest.
 func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 	for i := range r {
 		c := &r[i]

@@ -25,12 +25,12 @@ const (
 	GivenBack
 )
 
-// DecideTogether decides several requests as one: all pass, or none is charged. One call of the store decides them,
-// with one claim for each key and limit, whose cost is the sum; a second one the shadow rules and candidates. Each
-// verdict has the outcome of its own request; OtherRefused says that it would have passed alone. Ask.Times is 1, or 0
-// for a request that is looked at: then the call passes only if that request would. A call that also charges takes one
-// more call of the store for its looks, before. The error is that of the first request that has one; then nothing
-// was charged. More than weir.MaxClaims keys and limits are a *weir.InputError.
+// DecideTogether decides several requests as one: all pass, or no request is charged. One call of the store decides
+// them, with one claim for each key and limit that costs the sum; a second call decides the shadow rules and
+// candidates. Each verdict has the outcome of one request; OtherRefused says that it would have passed alone. Ask.Times
+// is 1, or 0 for a request that is looked at: then the call passes only if that request would. A call that also charges
+// takes one more call of the store for its looks, before. The error is from the first request that has one; then no
+// request was charged. More than weir.MaxClaims keys and limits are a *weir.InputError.
 //
 // Where the context has a deadline, the store is waited for until a quarter before it, at most 25 ms: then
 // on_store_error decides, so that the answer is in time.
@@ -55,14 +55,14 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 	return err
 }
 
-// A joint is the claims of several requests as those of one. Joints are pooled.
+// A joint is the claims of several requests as the claims of one. Joints are pooled.
 type joint struct {
 	all    Verdict
 	places []int // of the requests' claims in all, in order; −1: not in it
 }
 
 // decide decides requests. The first phase looks where a request is only looked at, and where a list denies one: the
-// verdicts of the others tell what is left.
+// verdicts of the others tell how much is left.
 func (j *joint) decide(ctx context.Context, g *Gate, questions []Question) error {
 	looks, charges, denied, err := j.begin(g, questions)
 	if err != nil {
@@ -129,7 +129,8 @@ func (j *joint) begin(g *Gate, questions []Question) (looks, charges, denied boo
 	return looks, charges, denied, j.gather(g, questions, Decided, 0)
 }
 
-// gather makes all's claims: those of the requests with an act, with times 1 without the ones that are looked at.
+// gather makes all's claims: the claims of the requests with an act, with times 1 without the requests that are looked
+// at.
 func (j *joint) gather(g *Gate, questions []Question, act Act, times int64) error {
 	j.all.reset(g)
 	j.all.Times, j.places = times, j.places[:0]
@@ -331,8 +332,8 @@ func (j *joint) follow(ctx context.Context, g *Gate, questions []Question) {
 	b.record(ctx, g, decided)
 }
 
-// settle charges what is spent, and gives back what is to be. Both outlast the request, so that a client cannot avoid
-// the charge by hanging up.
+// settle charges spent units, and gives back units that are to be given back. Both outlast the request, so that a
+// client cannot avoid the charge by hanging up.
 func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passes bool) {
 	if !slices.ContainsFunc(questions, func(q Question) bool { return q.Act != Decided }) {
 		return
@@ -397,7 +398,7 @@ func (g *Gate) spendLocally(ctx context.Context, all *Verdict) {
 	}
 }
 
-// spendFollowers charges shadow rules. Candidates are left out: what is spent is not decided.
+// spendFollowers charges shadow rules. Candidates are left out: a spent unit is not decided.
 func (g *Gate) spendFollowers(ctx context.Context, q *Question) {
 	v := q.Verdict
 	for i := range v.followers {

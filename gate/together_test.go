@@ -369,7 +369,8 @@ rules:
 	}
 }
 
-// TestFullTellsOfTheDebt: the fields of the grant that goes beyond the limit are those of the state with its whole cost.
+// TestFullTellsOfTheDebt: the fields of the grant that goes beyond the limit are those of the state with its whole
+// cost.
 func TestFullTellsOfTheDebt(t *testing.T) {
 	g := open(t, newClock().store(), `rules: [{name: tokens, charge: full, cost: {default: 60}, limit: 100/100s}]`)
 	var v gate.Verdict

@@ -50,7 +50,7 @@ func (u *unfinished) add(failed error, most time.Duration, call func(context.Con
 	return true
 }
 
-// run repeats calls until none is left.
+// run repeats calls until no call is left.
 func (u *unfinished) run() {
 	for wait := firstRepetition; ; wait = min(2*wait, lastRepetition) {
 		time.Sleep(wait)

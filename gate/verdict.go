@@ -336,7 +336,7 @@ func (v *Verdict) onTrial(rule *rules.Rule, r *rules.Request) bool {
 	return !ok || !rule.Enforces(key[start:])
 }
 
-// apply makes a rule's claims, or returns why there are none. A shadow rule counts on keys of its own.
+// apply makes a rule's claims, or returns why there are no claims. A shadow rule counts on separate keys.
 func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool) (why string, err error) {
 	if rule.Scheduled() && !rule.Active(v.gate.now()) {
 		return offSchedule, nil
@@ -398,7 +398,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	return applies, nil
 }
 
-// lastKeyed is the last claim on the key of its rule; −1: there is none.
+// lastKeyed is the last claim on the key of its rule; −1 if there is no such claim.
 func (v *Verdict) lastKeyed() int {
 	last := len(v.about) - 1
 	for last >= 0 && v.about[last].aside {
@@ -433,7 +433,7 @@ func (v *Verdict) truncate(n int) {
 	v.claims, v.about, v.decisions = v.claims[:n], v.about[:n], v.decisions[:min(n, len(v.decisions))]
 }
 
-// hold sets the lease of the concurrency limits from the nth claim on. A claim that charges nothing needs none.
+// hold sets the lease of the concurrency limits from the nth claim on. A claim without a charge needs no lease.
 func (v *Verdict) hold(from int, ask *Ask) {
 	for i := from; i < len(v.claims); i++ {
 		c := &v.claims[i]

@@ -72,7 +72,8 @@ func TestGrantedRequestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkMiddleware is a request that passes, counted by a header field: by a limiter, and by the same limit as a rule.
+// BenchmarkMiddleware is a request that passes, counted by a header field: by a limiter, and by the same limit as a
+// rule.
 func BenchmarkMiddleware(b *testing.B) {
 	l, err := weir.New(memstore.New(), "x", weir.FixedWindow{Limit: 1e12, Window: time.Minute})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirproject/weir/internal/webvalues"
 )
 
-// bodyTime is how long a client may take for a body whose fields a rule needs, where its server has no ReadTimeout.
+// bodyTime is how long a client may take for a body with fields that a rule needs, where its server has no ReadTimeout.
 var bodyTime = 10 * time.Second
 
 // Body is the value of a field of the body: see webvalues.Body.
@@ -23,7 +23,7 @@ func (a *attributes) Doubtful(kind, name string) bool {
 	return a.Request.Doubtful(kind, name)
 }
 
-// readBody reads the body once, when the first rule needs it. The request is then a copy whose body begins anew.
+// readBody reads the body once, when the first rule needs it. The request is then a copy with a body that begins anew.
 func (a *attributes) readBody() *webvalues.Body {
 	if a.body == nil {
 		a.body = a.newBody()

@@ -78,7 +78,8 @@ func TestKeysOfBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreWaitedFor: a client that waits for 100 gets it, and one that sends nothing more is refused in the end.
+// TestBodiesThatAreWaitedFor: a client that waits for 100 gets it, and one that sends nothing more is refused in the
+// end.
 func TestBodiesThatAreWaitedFor(t *testing.T) {
 	s := httptest.NewServer(byRules(t, newClock().store(), byBody, nil)(echo))
 	defer s.Close()

@@ -177,7 +177,7 @@ func (d *byClaims) decide(c *call) {
 	}
 }
 
-// claimsOf adds the claims of all parts. own are the limits of those with a Cost.
+// claimsOf adds the claims of all parts. own are the limits of parts with a Cost.
 func claimsOf(o *Options, parts []Part) (claims func(*call) error, own map[*weir.Limit]bool) {
 	own = make(map[*weir.Limit]bool)
 	for _, part := range parts {
@@ -230,7 +230,7 @@ func (c *call) take(v *gate.Verdict, of func(gate.Check) (ratefields.Style, []by
 	}
 }
 
-// takeAnswer makes a zero answer that of the deciding claim, with the delay of the whole request; it stays zero if no
+// takeAnswer fills a zero answer from the deciding claim, with the delay of the whole request; it stays zero if no
 // limit decided. It copies field by field, as copying a Decision that was just written is slow.
 func takeAnswer(a *weir.Answer, v *gate.Verdict) {
 	worst, ok := v.Worst()

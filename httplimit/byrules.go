@@ -21,28 +21,25 @@ import (
 // ByRules makes middleware that decides each request by the rules of a gate. When they are
 // replaced, the next request is decided by the new ones.
 //
-// The path is first brought to one form, that of the rules or RuleOptions.PathForm. Rules match that
-// form, and the handler gets it, in a copy of the request where it differs (RequestURI stays
-// unchanged). A path without such a form, an invalid host, and an invalid cost in the request are
-// answered 400. The route is r.Pattern: rules that match by it need the middleware inside the mux.
-// The method is that of the request line, not of X-HTTP-Method-Override; rules for POST match post
-// as well, and rules for GET match HEAD. See RuleOptions.RegisteredMethods.
+// The path is first brought to one form: the rules' or RuleOptions.PathForm. Rules match that form, and the handler
+// gets it, in a copy of the request where it differs (RequestURI stays unchanged). A path without such a form, an
+// invalid host, and an invalid cost in the request are answered 400. The route is r.Pattern: rules that match by it
+// need the middleware inside the mux. The method is taken from the request line, not from X-HTTP-Method-Override; rules
+// for POST match post as well, and rules for GET match HEAD. See RuleOptions.RegisteredMethods.
 //
-// The deciding rule defines status, body and fields of a refusal. A granted response has one
-// RateLimit-Policy and RateLimit for all rules with draft fields, and one set of X-RateLimit fields
-// for the most restrictive rule of those that have them; rules in shadow mode and rules
-// without fields are not shown. A request that a list denies, or whose key is missing, is answered
-// 403, without the reason; if the store does not respond and a rule says deny, 503, without
-// Retry-After, because the duration is unknown. Both are problem+json, or plain JSON if the
-// deciding rule has that. A banned request is a refusal: with the end of the ban as Retry-After,
-// and the ban among the limits of RateLimit and of the body.
+// The deciding rule defines status, body and fields of a refusal. A granted response has one RateLimit-Policy and
+// RateLimit for all rules with draft fields, and one set of X-RateLimit fields for the most restrictive rule that has
+// them; rules in shadow mode and rules without fields are not shown. A request that a list denies, or that lacks its
+// key, is answered 403, without the reason; if the store does not respond and a rule says deny, 503, without
+// Retry-After, because the duration is unknown. Both are problem+json, or plain JSON if the deciding rule has that. A
+// banned request is a refusal: with the end of the ban as Retry-After, and the ban among the limits of RateLimit and of
+// the body.
 //
-// A rule that settles corrects its cost after the handler has returned: from the header or trailer
-// that it names (a whole number; a missing or malformed one leaves the estimate and is reported to
-// the observer), or from the bytes of the body. A rule with count_if keeps or gives back its units
-// before the head of the response is sent; a request whose client has left counts. Only the latter
-// two wrap the ResponseWriter.
-// Concurrency limits are held until the handler returns.
+// A rule that settles corrects its cost after the handler has returned: from the header or trailer that it names (a
+// whole number; a missing or malformed one leaves the estimate and is reported to the observer), or from the bytes of
+// the body. A rule with count_if keeps or gives back its units before the head of the response is sent; a request
+// counts if its client has left. Only the latter two wrap the ResponseWriter. Concurrency limits are held until the
+// handler returns.
 func ByRules(g *gate.Gate, options *RuleOptions) (func(http.Handler) http.Handler, error) {
 	if g == nil {
 		return nil, errors.New("httplimit: the gate is nil; make one with gate.New")
@@ -128,7 +125,7 @@ func (d *byRules) decide(c *call) {
 	}
 }
 
-// render takes what the rules define for a verdict. Claims without a rule have the defaults.
+// render takes the texts and fields that rules define for a verdict. Claims without a rule have the defaults.
 func (c *call) render(v *gate.Verdict, request *rules.Request) {
 	switch v.Outcome {
 	case gate.Denied:
@@ -154,7 +151,7 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 }
 
 // Respond answers as ByRules does: with the fields of a request that passes, or with its whole refusal. The request is
-// the one that was decided, or nil; id is its id. It is for front ends whose callers hand the response on.
+// the one that was decided, or nil; id is its id. It is for front ends with callers that hand the response on.
 func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id string) {
 	c := &call{event: EventOf(v), request: &http.Request{Header: make(http.Header)}}
 	if request != nil && request.Attributes != nil {
@@ -242,7 +239,7 @@ func EventOf(v *gate.Verdict) (e Event) {
 	return e
 }
 
-// take makes a zero event that of a verdict.
+// take fills a zero event from a verdict.
 func (e *Event) take(v *gate.Verdict) {
 	e.Rule, e.Err = v.Rule, v.Err
 	takeAnswer(&e.Answer, v)

@@ -1,9 +1,9 @@
-// Package httplimit limits the requests of an HTTP server, and paces those of an HTTP client.
+// Package httplimit limits the requests of an HTTP server, and paces the requests of an HTTP client.
 //
-// [New] makes middleware of a weir.Limiter and a [Key], a function that returns the key of a
-// request. [Together] makes it of several limits with separate keys, decided in one call of the
-// store: a request that one of them refuses is charged to none. [ByRequest] makes it of a function that returns the
-// limits and keys of a request, such as those of a customer's plan.
+// [New] makes middleware of a weir.Limiter and a [Key], a function that returns the key of a request. [Together] makes
+// it of several limits with separate keys, decided in one call of the store: a request that one of them refuses is not
+// charged. [ByRequest] makes it of a function that returns the limits and keys of a request, such as the limits of a
+// customer's plan.
 //
 //	perAddress, err := httplimit.New(limiter, httplimit.PeerAddress, nil)
 //	...
@@ -39,5 +39,5 @@
 // After the handler returns, costs are settled and leases released, even if it panicked or the
 // client has disconnected.
 //
-// [Transport] is the client side: it waits for a limiter of its own and as long as servers request.
+// [Transport] is the client side: it waits for the client's limiter and as long as servers request.
 package httplimit

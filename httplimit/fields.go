@@ -15,21 +15,20 @@ const (
 	//	RateLimit-Policy: "service";q=1000;w=60, "ip";q=10;w=1
 	//	RateLimit: "service";r=998;t=1, "ip";r=0;t=1
 	//
-	// q is the maximum cost of a request (with the overdraft) and w the seconds in which that
-	// many units return, rounded up; w is omitted below one second or if it varies (months,
-	// years). r is the remaining quota. t is the seconds, rounded up, until one more request of
-	// this cost is granted; if it would be granted now, t is the seconds until the limit is
-	// fully restored, over which r may be spent evenly. In a refusal only the limits that refuse
-	// have a t, so that Retry-After is never before a t, as the draft requires. A cost above the
-	// maximum has none. The two values have at most 2,048 bytes together: if those of all limits
-	// have more, the limits nearest to their end stand first, and the last ones are left out.
+	// q is the maximum cost of a request (with the overdraft) and w the seconds until that many units return, rounded
+	// up; w is omitted below one second or if it varies (months, years). r is the remaining quota. t is the seconds,
+	// rounded up, until one more request of this cost is granted; if it would be granted now, t is the seconds until
+	// the limit is fully restored, over which r may be spent evenly. In a refusal only the limits that refuse have a t,
+	// so that Retry-After is never before a t, as the draft requires. A cost above the maximum has no t. The two values
+	// have at most 2,048 bytes together: if all limits need more, the limits nearest to their end stand first, and the
+	// last ones are left out.
 	Draft Fields = iota
 	// Seconds is X-RateLimit-Limit, -Remaining and -Reset of the deciding limit, with Reset in
 	// seconds from now, which is Draft's t.
 	Seconds
 	// UnixTime is the same, with Reset in seconds since 1970, by the store's clock.
 	UnixTime
-	// NoFields sends none of them. Refusals still have Retry-After.
+	// NoFields sends no such field. Refusals still have Retry-After.
 	NoFields
 )
 

@@ -93,8 +93,8 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	s.returned = true
 }
 
-// finish calls the meter's head for a response that has none yet, if it is needed: net/http sends 200 for a handler
-// that returns without writing, and nothing for one that panics.
+// finish calls the meter's head for a response without a head, if it is needed: net/http sends 200 for a handler that
+// returns without writing, and no response for one that panics.
 func (s *served) finish(needed bool) {
 	switch {
 	case !needed || s.meter.status != 0:
@@ -105,12 +105,12 @@ func (s *served) finish(needed bool) {
 	}
 }
 
-// Unfinished says that the response about to be written is not that of the service: the service got the request, and
-// its response was not seen, as after a timeout or a connection that broke. A rule with count_if then counts the
-// request, cost.settle leaves its cost, and hold_until: done holds its lease to the time-to-live: the service may have
-// done the work, and a client can cause such a failure. A reverse proxy calls it in its ErrorHandler, and when it
-// aborts a response, unless the request was surely not sent. w is the ResponseWriter that the handler got, or one
-// that wraps it with an Unwrap method; without rules that need to know, nothing happens.
+// Unfinished says that the response about to be written is not the service's: the service got the request, and its
+// response was not seen, as after a timeout or a connection that broke. A rule with count_if then counts the request,
+// cost.settle leaves its cost, and hold_until: done holds its lease to the time-to-live: the service may have done the
+// work, and a client can cause such a failure. A reverse proxy calls it in its ErrorHandler, and when it aborts a
+// response, unless the request was surely not sent. w is the ResponseWriter that the handler got, or one that wraps it
+// with an Unwrap method; without rules that need to know, the call has no effect.
 func Unfinished(w http.ResponseWriter) {
 	for w != nil {
 		if s := servedBy(w); s != nil {
@@ -125,7 +125,7 @@ func Unfinished(w http.ResponseWriter) {
 	}
 }
 
-// servedBy is what a writer of this package records, or nil.
+// servedBy is the record of a writer of this package, or nil.
 func servedBy(w http.ResponseWriter) *served {
 	switch w := w.(type) {
 	case *meter:
@@ -136,8 +136,8 @@ func servedBy(w http.ResponseWriter) *served {
 	return nil
 }
 
-// response is the response for rules with count_if. There is none if the client left before or the request's time
-// ended: the handler may have been interrupted, and its status would be another.
+// response is the response for rules with count_if. There is no response if the client left before or the request's
+// time ended: the handler may have been interrupted, and its status would be another.
 func (s *served) response() gate.Response {
 	if s.unfinished || s.request.Context().Err() != nil {
 		return gate.Response{}
@@ -195,7 +195,7 @@ func (s *served) cost(after costAfter) (units int64, err error) {
 	return s.units, s.err
 }
 
-// status is that of the response; 0 if the handler panicked before sending one.
+// status is the status of the response; 0 if the handler panicked before sending one.
 func (s *served) status() int {
 	if s.meter.status == 0 && s.returned {
 		return http.StatusOK

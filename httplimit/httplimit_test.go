@@ -560,8 +560,8 @@ func TestOnRedis(t *testing.T) {
 	s.get("/", "X-Key", "d").want(t, 429, nil)
 }
 
-// TestLimitsOfARequest come from a database: a plan that is raised keeps its count, a missing one is denied, and errors of
-// the database are those of a store. Several claims are one decision.
+// TestLimitsOfARequest come from a database: a plan that is raised keeps its count, a missing one is denied, and errors
+// of the database are those of a store. Several claims are one decision.
 func TestLimitsOfARequest(t *testing.T) {
 	var plan atomic.Int64
 	plan.Store(2)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 )
 
-// A Key returns the key against which a request is counted. An error, or "", means that the request
-// has none: see [Missing].
+// A Key returns the key against which a request is counted. An error, or "", means that the request has no key: see
+// [Missing].
 type Key func(*http.Request) (string, error)
 
 // ErrMissing is the error of the keys of this package for a request without the property they read.
@@ -148,7 +148,7 @@ func (m Missing) Choose(key string, err error) (string, error) {
 	return anonymous, nil
 }
 
-// Claims chooses the key of each claim, and the cost of those that have none. It is for middleware of other protocols.
+// Claims chooses the key of each claim, and the cost of claims without a cost. It is for middleware of other protocols.
 func (m Missing) Claims(claims []weir.Claim, cost int64) (chosen []weir.Claim, err error) {
 	for _, claim := range claims {
 		if claim.Key, err = m.Choose(claim.Key, nil); err != nil {

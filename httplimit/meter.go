@@ -59,8 +59,8 @@ func (m *meter) wrote(n int64) {
 	}
 }
 
-// Flush, FlushError and Hijack support type assertions. If the writer below lacks the feature,
-// Flush does nothing and the others return an error.
+// Flush, FlushError and Hijack support type assertions. If the writer below lacks the feature, Flush has no effect and
+// the others return an error.
 func (m *meter) Flush() { m.FlushError() }
 
 func (m *meter) FlushError() error {

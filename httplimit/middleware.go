@@ -36,8 +36,8 @@ type Part struct {
 	Cost    func(*http.Request) int64 // of this part; nil: Options.Cost, or 1
 }
 
-// Together makes middleware that asks limits with separate keys in one call of the store: a request
-// that one of them refuses is charged to none. A limit may be in one part only.
+// Together makes middleware that asks limits with separate keys in one call of the store: a request that one of them
+// refuses is not charged. A limit may be in one part only.
 func Together(store weir.Store, parts []Part, options *Options) (func(http.Handler) http.Handler, error) {
 	if store == nil {
 		return nil, errors.New("httplimit: the store is nil; give one, such as memstore.New()")
@@ -100,7 +100,7 @@ func limitsOf(parts []Part) (limits []*weir.Limit, err error) {
 	return limits, weir.Check(claims, 1, nil)
 }
 
-// A middleware decides each request and serves those that may go on.
+// A middleware decides each request and serves the requests that may go on.
 type middleware struct {
 	*config
 	decide func(*call)
@@ -109,7 +109,7 @@ type middleware struct {
 	pool   sync.Pool
 }
 
-// middleware is that of a decider; limits are those that each request may meet, if they are known.
+// middleware is the middleware of a decider; limits are the limits that each request may meet, if they are known.
 func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.Handler) http.Handler {
 	m := &middleware{config: c, decide: decide, limits: len(limits)}
 	m.pool.New = func() any { return new(call) }
@@ -185,7 +185,7 @@ func (c *call) refuse(status int, say wording.Text, body Body) {
 	c.refusal, c.body = &Refusal{Status: status, say: say}, body
 }
 
-// exceed refuses a request whose limits are exceeded, and tells the client to wait.
+// exceed refuses a request that exceeds its limits, and tells the client to wait.
 func (c *call) exceed(status int, wait time.Duration, body Body) {
 	c.event.Outcome = Refused
 	r := &Refusal{Status: status, Exceeded: true, Answer: c.event.Answer, RetryAfter: -1, say: wording.Exceeded(wait)}

@@ -16,17 +16,16 @@ import (
 type Options struct {
 	// Cost is the cost of a request, instead of 1 unit. It is called once per request.
 	Cost func(*http.Request) int64
-	// CostAfter is the cost of a request after the response: bytes sent, tokens spent. The
-	// request is first charged Cost as an estimate; afterwards a deficit is charged, even
-	// beyond the limit, and a surplus is refunded. The function is called after the handler has
-	// returned, or panicked (the status is then 0 if none was sent), with the header as the handler
-	// left it, trailers included, and the number of body bytes written. A result below 0 or over
-	// weir.MaxUnits leaves the estimate. Leases and parts with a Cost are not affected.
+	// CostAfter is the cost of a request after the response: bytes sent, tokens spent. The request is first charged
+	// Cost as an estimate; afterwards a deficit is charged, even beyond the limit, and a surplus is refunded. The
+	// function is called after the handler has returned, or panicked (the status is then 0 if no head was sent), with
+	// the header as the handler left it, trailers included, and the number of body bytes written. A result below 0 or
+	// over weir.MaxUnits leaves the estimate. Leases and parts with a Cost are not affected.
 	//
 	// Only with this option the handler gets a wrapped ResponseWriter. It flushes, hijacks and copies
 	// files like the server's, and unwraps for http.ResponseController.
 	CostAfter func(r *http.Request, status int, header http.Header, bytes int64) int64
-	// Missing is the policy for requests without a key. A [Part] has a policy of its own.
+	// Missing is the policy for requests without a key. A [Part] has a separate policy.
 	Missing Missing
 	// StoreErrors is the policy for requests while the store does not respond. It does not apply
 	// to invalid input (a cost below 0), which is answered 500: a client that could provoke it would
@@ -38,9 +37,9 @@ type Options struct {
 	Body Body
 	// Fields selects the fields that describe the limits.
 	Fields Fields
-	// PartitionKey adds the draft's pk to the fields, which tells a client that acts for several
-	// users whose quota it is. The client reads it: do not reveal a secret key. Empty bytes omit it.
-	// Keys over 256 bytes arrive hashed.
+	// PartitionKey adds the draft's pk to the fields, which tells a client that acts for several users which user has
+	// the quota. The client reads it: do not reveal a secret key. Empty bytes omit it. Keys over 256 bytes arrive
+	// hashed.
 	PartitionKey func(limit *weir.Limit, key string) []byte
 	// GRPCStatus refuses calls of gRPC, by their Content-Type, with a status of gRPC: RESOURCE_EXHAUSTED with
 	// RetryInfo and grpc-retry-pushback-ms for an exceeded limit. A gRPC client takes 429 for UNAVAILABLE, which it may
@@ -54,16 +53,15 @@ type Options struct {
 
 // RuleOptions are the options of [ByRules]. The zero value, and nil, are the defaults.
 type RuleOptions struct {
-	// Clients has the trusted proxies, whose headers name the client; nil: the client is always the peer.
+	// Clients has the trusted proxies: their headers name the client; nil: the client is always the peer.
 	Clients *clientaddr.Extractor
-	// PathForm is the form of paths for matching and for the handler; nil is that of the
-	// rules (path_form), which their patterns have.
+	// PathForm is the form of paths for matching and for the handler; nil is the form of the rules (path_form), which
+	// their patterns have.
 	PathForm *pathform.Form
-	// RegisteredMethods answers 400 to methods that IANA has not registered or that are not in
-	// capitals: for gateways, whose upstreams may read post as POST, or have methods that no rule
-	// covers.
+	// RegisteredMethods answers 400 to methods that IANA has not registered or that are not in capitals: for gateways:
+	// their upstreams may read post as POST, or have methods that no rule covers.
 	RegisteredMethods bool
-	// User is the authenticated user of a request, for rules keyed by user; "" is none.
+	// User is the authenticated user of a request, for rules keyed by user; "" if there is no user.
 	User func(*http.Request) string
 	// Service is the service of a request, for rules that match or key by service.
 	Service func(*http.Request) string
@@ -75,24 +73,24 @@ type RuleOptions struct {
 	// DescriptorKeys are the names of all descriptors of a request, in their order. Without it, no rule with
 	// match.descriptor_keys matches.
 	DescriptorKeys func(*http.Request) []string
-	// Read is what a gateway before the middleware has read of a request, so that it is not read again: the rules that
-	// chose the route, which then decide (see gate.Ask; nil: those in force), and a request whose Path and Host have
-	// their form, and whose Client is found. Without a request the middleware reads it.
+	// Read returns the parts of a request that a gateway before the middleware has read, so that they are not read
+	// again: the rules that chose the route, which then decide (see gate.Ask; nil: the rules in force), and a request
+	// that has its Client, and Path and Host in their form. Without a request the middleware reads it.
 	Read func(*http.Request) (*rules.Set, *rules.Request)
 	// Cost is the cost of a request, instead of the cost of rules without a number. It is called once per request.
 	Cost func(*http.Request) int64
 	// KeepEstimates keeps costs as charged, regardless of the response: for handlers that only
 	// authorize a request that another server serves.
 	KeepEstimates bool
-	// GRPCStatus is that of [Options].
+	// GRPCStatus is the same as in [Options].
 	GRPCStatus bool
-	// Pages refuses clients whose Accept prefers text/html to JSON, such as browsers, with a page in English or
+	// Pages refuses clients that prefer text/html to JSON in Accept, such as browsers, with a page in English or
 	// Chinese where the rules state no body.
 	Pages bool
 	// Explain, if non-nil, is called with each verdict before the response, and requests are not charged: for tools
 	// that show how a request would be answered, and why. It must not keep its arguments.
 	Explain func(*rules.Request, *gate.Verdict)
-	// Observe is that of [Options].
+	// Observe is the same as in [Options].
 	Observe func(*http.Request, Event)
 }
 

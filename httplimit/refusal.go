@@ -15,10 +15,10 @@ import (
 
 // A Refusal is the content of a refusal's body.
 type Refusal struct {
-	// Status is 429 (or that of the options or of the rule) for an exceeded limit; 403 for a
-	// missing key with the policy Deny, or for a list; 409 for a repeated request that a rule
-	// refuses; 503 if the store did not respond and the policy is FailClosed, or if the request was
-	// canceled; 400 for a request that rules cannot read; 500 for invalid input of the program.
+	// Status is 429 (or the status of the options or of the rule) for an exceeded limit; 403 for a missing key with the
+	// policy Deny, or for a list; 409 for a repeated request that a rule refuses; 503 if the store did not respond and
+	// the policy is FailClosed, or if the request was canceled; 400 for a request that rules cannot read; 500 for
+	// invalid input of the program.
 	Status int
 	// Exceeded reports whether a limit refused; otherwise RetryAfter to Rule are empty.
 	Exceeded bool
@@ -26,7 +26,7 @@ type Refusal struct {
 	RetryAfter int64
 	// Violated are the names of the limits that refused; with New, only the deciding one.
 	Violated []string
-	// Answer is that of the deciding limit.
+	// Answer is the answer of the deciding limit.
 	Answer weir.Answer
 	// Rule is the name of the deciding rule, if any.
 	Rule string
@@ -71,8 +71,8 @@ func Problem(_ *http.Request, refusal *Refusal) (contentType string, body []byte
 	return "application/problem+json", line(problem)
 }
 
-// PlainJSON is {"code":429,"message":"…","retry_after":12,"label":"…"}. retry_after is omitted if
-// unknown, label if the rule has none.
+// PlainJSON is {"code":429,"message":"…","retry_after":12,"label":"…"}. retry_after is omitted if unknown, label if the
+// rule has no label.
 func PlainJSON(_ *http.Request, refusal *Refusal) (contentType string, body []byte) {
 	plain := struct {
 		Code       int    `json:"code"`
@@ -94,7 +94,7 @@ func line(value any) []byte {
 	return buffer.Bytes()
 }
 
-// Template makes bodies with a template of text/template or html/template, whose data is a
+// Template makes bodies with a template of text/template or html/template; its data is a
 // *Refusal. If it fails, the body is the message alone, as text.
 func Template(contentType string, template interface{ Execute(io.Writer, any) error }) Body {
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {

@@ -20,13 +20,13 @@ type attributes struct {
 
 var _ rules.Attributes = (*attributes)(nil)
 
-// of fills in zero attributes: copying those that were just written is slow.
+// of fills in zero attributes: copying attributes that were just written is slow.
 func (a *attributes) of(r *http.Request, w http.ResponseWriter, descriptor func(*http.Request, string) string) {
 	a.Host, a.RawQuery, a.Fields = r.Host, r.URL.RawQuery, r.Header
 	a.request, a.descriptor, a.writer = r, descriptor, w
 }
 
-// MakeRequestID is the id of a request that has none: see gate.Verdict.
+// MakeRequestID is the id of a request without an id: see gate.Verdict.
 func (a *attributes) MakeRequestID() string {
 	if a.made == "" {
 		a.made = requestid.New()

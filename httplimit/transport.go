@@ -13,10 +13,9 @@ import (
 	"github.com/weirproject/weir/internal/pause"
 )
 
-// A Transport is an http.RoundTripper that paces a client. Before a request it waits as long as the
-// host has requested in an earlier response, and then until the client's own limiter grants a unit.
-// A host requests a wait by Retry-After of a 429 or 503, in seconds or as a date, or by a RateLimit
-// with nothing left (r=0;t=…).
+// A Transport is an http.RoundTripper that paces a client. Before a request it waits as long as the host has requested
+// in an earlier response, and then until the client's own limiter grants a unit. A host requests a wait by Retry-After
+// of a 429 or 503, in seconds or as a date, or by a RateLimit with no unit left (r=0;t=…).
 //
 // If the request's context ends before the wait, the request fails at once, with an error that is
 // weir.ErrTooLong and context.DeadlineExceeded, and is not sent.
@@ -26,8 +25,8 @@ import (
 type Transport struct {
 	// Base sends the requests; nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Limiter is the client's own; nil is none. A unit of a concurrency limit is held until the
-	// response's body is closed.
+	// Limiter is the client's own; nil: no limiter. A unit of a concurrency limit is held until the response's body is
+	// closed.
 	Limiter *weir.Limiter
 	// Key is the limiter's key of a request; nil is its host. A request without a key is not
 	// sent.
@@ -92,7 +91,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// CloseIdleConnections closes those of the base, for http.Client.CloseIdleConnections.
+// CloseIdleConnections closes the idle connections of the base, for http.Client.CloseIdleConnections.
 func (t *Transport) CloseIdleConnections() {
 	if closer, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
@@ -106,8 +105,8 @@ func (t *Transport) maxWait() time.Duration {
 	return t.MaxWait
 }
 
-// await waits for the host first, so that no unit of the limiter is wasted. release ends the request's units;
-// nil: none are held.
+// await waits for the host first, so that no unit of the limiter is wasted. release ends the request's units; nil if no
+// unit is held.
 func (t *Transport) await(request *http.Request) (release func(), err error) {
 	ctx, host := request.Context(), request.URL.Host
 	if err := t.awaitHost(ctx, host); err != nil || t.Limiter == nil {
@@ -144,7 +143,7 @@ func (b *heldBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A heldStream is the body of a response 101, to which the client writes.
+// A heldStream is the body of a response 101, which the client writes to.
 type heldStream struct {
 	*heldBody
 	io.Writer

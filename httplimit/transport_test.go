@@ -278,8 +278,8 @@ func TestTransportReadsMiddlewareFields(t *testing.T) {
 	}
 }
 
-// The slots of a concurrency limit are held until the bodies are closed: a crawler may send as much as it likes, two at a
-// time. A request that fails, or is repeated, leaves none.
+// The slots of a concurrency limit are held until the bodies are closed: a crawler may send as much as it likes, two at
+// a time. A request that fails, or is repeated, leaves none.
 func TestTransportHoldsASlotUntilTheBodyIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := weir.New(memstore.New(), "partner", weir.PerMinute(600),
