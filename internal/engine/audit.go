@@ -86,7 +86,7 @@ func (e *Engine) sink(ctx context.Context, to string) (audit.Sink, error) {
 	return audit.NewFileSink(to, int64(e.AuditSize)<<20)
 }
 
-// readable is where audit records can be read; "": nowhere. A Redis has those of all nodes.
+// readable is where audit records can be read; "": nowhere. A Redis has the records of all nodes.
 func (e *Engine) readable() (to string) {
 	for _, kind := range []string{InStore, "file"} {
 		if i := slices.IndexFunc(e.Server.Audit, func(to string) bool { return kindOfSink(to) == kind }); i >= 0 {

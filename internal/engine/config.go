@@ -18,11 +18,11 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A Config says what an engine is made of.
+// A Config has the settings and parts of an engine.
 type Config struct {
 	rules.Server // what Given sets; from Read on all settings, those of the file included
 
-	// Given, if non-nil, sets what has precedence over the settings of the file.
+	// Given, if non-nil, sets fields that take precedence over the settings of the file.
 	Given func(*rules.Server)
 	// Secret, if non-nil, reads the secret of a setting, which may name a file with it.
 	Secret func(setting, file string) (string, error)
@@ -58,7 +58,7 @@ const (
 // A ConfigError is a value of a Config that cannot be used.
 type ConfigError struct{ text string }
 
-// Error names the field, the value, and what is allowed.
+// Error names the field, the value, and the allowed values.
 func (e *ConfigError) Error() string { return e.text }
 
 func wrong(format string, args ...any) error { return &ConfigError{fmt.Sprintf(format, args...)} }
@@ -137,7 +137,7 @@ func (e *Engine) readSecrets() (err error) {
 	return nil
 }
 
-// inLimits reports mistakes in Limits like those of other fields, without lines of a file.
+// inLimits reports mistakes in Limits like mistakes in other fields, without lines of a file.
 func (e *Engine) inLimits(err error) error {
 	var list *rules.Error
 	if len(e.Limits) == 0 || !errors.As(err, &list) {

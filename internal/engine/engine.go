@@ -40,7 +40,7 @@ type Engine struct {
 	// Settled, if non-nil, is called with a rule set that has been in force for a second, after it was checked for
 	// warnings.
 	Settled func(*rules.Set)
-	// Changed, if non-nil, is called with the settings of a changed file, of which some need no restart.
+	// Changed, if non-nil, is called with the settings of a changed file; some of them need no restart.
 	Changed func(*rules.Server)
 
 	alerting alert.Settings
@@ -152,7 +152,7 @@ func (e *Engine) start(ctx context.Context) error {
 	return nil
 }
 
-// options are those of the gate.
+// options are the options of the gate.
 func (e *Engine) options(store weir.Store) []gate.Option {
 	count := e.Metrics.Verdict
 	if e.watcher != nil {
@@ -172,7 +172,7 @@ func (e *Engine) options(store weir.Store) []gate.Option {
 	return opts
 }
 
-// budget is the timeout of a whole decision: that of one Redis call.
+// budget is the timeout of a whole decision: the timeout of one Redis call.
 func (e *Engine) budget() time.Duration {
 	if e.Store == Memory {
 		return 0
@@ -239,8 +239,8 @@ func (e *Engine) run() {
 	e.ended.Go(func() { e.watchPolicy(ctx) })
 }
 
-// Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the
-// missing rules and is not ready. The error is that of the context.
+// Wait waits until the rules of all sources are in force, or for StartWithin: then the engine works without the missing
+// rules and is not ready. The error is the context's.
 func (e *Engine) Wait(ctx context.Context) error {
 	e.manager.Wait(ctx) // missing rules were logged
 	return ctx.Err()
@@ -277,7 +277,8 @@ func (e *Engine) Close() (err error) {
 	return errors.Join(err, e.closeStore())
 }
 
-// closeStore logs what an outage leaves behind: it is no failure of the shutdown, and never admits too much.
+// closeStore logs that prefetched units stay used after an outage: this is no failure of the shutdown, and never admits
+// too much.
 func (e *Engine) closeStore() error {
 	if e.Counts == nil {
 		return nil

@@ -38,8 +38,8 @@ func (e *Engine) settleGeo() error {
 	return nil
 }
 
-// checkGeo refuses rules that would silently apply to nobody, or to everybody, because nothing knows the countries or
-// autonomous systems that they name.
+// checkGeo refuses rules that would silently apply to no client, or to every client, because there is no data about the
+// countries or autonomous systems that they name.
 func (e *Engine) checkGeo(set *rules.Set) error {
 	needCountry, needASN := set.Located()
 	var country, asn bool
@@ -58,7 +58,7 @@ func (e *Engine) checkGeo(set *rules.Set) error {
 	return nil
 }
 
-// GeoNote says what weir serve needs for rules that depend on where clients are; "" if there are none.
+// GeoNote says what weir serve needs for rules that depend on where clients are; "" if there are no such rules.
 func GeoNote(set *rules.Set) string {
 	country, asn := set.Located()
 	var texts []string
@@ -93,7 +93,7 @@ func located(set *rules.Set, byCountry bool) string {
 	return cmp.Or(strings.Join(names, ", "), "lists of the file, or exceptions")
 }
 
-// countryOf is the client's country according to a trusted proxy; "" if it says none. A second line may be the
+// countryOf is the client's country according to a trusted proxy; "" if it names no country. A second line may be the
 // client's.
 func (e *Engine) countryOf(r *http.Request) string {
 	lines := r.Header[e.CountryHeader]

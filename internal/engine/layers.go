@@ -56,8 +56,8 @@ func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, er
 // of returns the terms of a limit, by its name.
 func (s *stack) of(l *weir.Limit) layers.Terms { return (*s.terms.Load())[l.Name()] }
 
-// follow configures the layers by the rules in force. Limits of overrides have the names of the
-// rule's limits, so they need no terms of their own.
+// follow configures the layers by the rules in force. Limits of overrides have the names of the rule's limits, so they
+// need no separate terms.
 func (s *stack) follow(set *rules.Set) {
 	all := Terms(set)
 	s.terms.Store(&all)

@@ -159,8 +159,8 @@ func (e *Engine) logEvent(v *ruleset.Event) {
 	}
 }
 
-// CountIfNote names the rules with count_if, and says which front ends count every request by them; "" if there are
-// none.
+// CountIfNote names the rules with count_if, and says which front ends count every request by them; "" if there are no
+// such rules.
 func CountIfNote(set *rules.Set) string {
 	var names []string
 	for _, rule := range set.Rules() {
@@ -179,7 +179,7 @@ func CountIfNote(set *rules.Set) string {
 		"by these rules"
 }
 
-// markReverted records a change of the ledger that nobody confirmed.
+// markReverted records a change of the ledger that was not confirmed.
 func (e *Engine) markReverted(rule string, revision int64, by ledger.Author) {
 	e.Log.Info("rules: a change was taken back", "rule", rule, "revision", revision, "why", by.Why)
 	e.Mark(telemetry.Mark{Kind: "rules", Rule: rule, Text: "revert", Actor: by.Who, Reason: by.Why,
@@ -254,7 +254,7 @@ func (e *Engine) settleSoon() {
 	})
 }
 
-// lintChanged checks the file for warnings if it is not what was checked last.
+// lintChanged checks the file for warnings if it is not the file that was checked last.
 func (e *Engine) lintChanged() {
 	p := e.primary
 	revision := e.revision(p.Name)
@@ -270,7 +270,7 @@ func (e *Engine) lintChanged() {
 	}
 }
 
-// revision is that of a layer in force.
+// revision is the revision of a layer in force.
 func (e *Engine) revision(layer string) string {
 	for _, y := range e.manager.Status().Layers {
 		if y.Name == layer {
@@ -280,7 +280,7 @@ func (e *Engine) revision(layer string) string {
 	return ""
 }
 
-// lint logs the warnings of weir check about a file, except those that it logged before.
+// lint logs the warnings of weir check about a file, except warnings that it logged before.
 func (e *Engine) lint(name string, text []byte) {
 	_, warnings, _ := rules.Lint(name, text, ListOptions(name)...)
 	var warned []string

@@ -36,8 +36,8 @@ func (e *Engine) exportPaths() {
 		func() int64 { return int64(e.paths()) })
 }
 
-// lookForFullPaths logs at most once in pathsAgain that no further path is counted by itself. It returns when it did
-// last.
+// lookForFullPaths logs at most once in pathsAgain that no further path is counted separately. It returns the time of
+// the last log line.
 func (e *Engine) lookForFullPaths(logged time.Time) time.Time {
 	if time.Since(logged) < pathsAgain {
 		return logged

@@ -46,10 +46,10 @@ func newLedger(l *ledger.Ledger, from ruleset.Source, shut func()) *openedLedger
 	return &openedLedger{l, ruleset.Layer{Name: LedgerLayer, Source: from, AllowEmpty: true}, shut}
 }
 
-// openLedger opens the ledger; nil: there is none. By default it is kept in the Redis of the store, because a block on
-// one node alone would not stop an attack on the others. Without Config.Ledger only a ledger made by such engines is
-// used, since a foreign one would change the rules here; and an engine is ready without it, even if Redis is down or
-// denies access to it.
+// openLedger opens the ledger; nil: there is no ledger. By default it is kept in the Redis of the store, because a
+// block on one node alone would not stop an attack on the others. Without Config.Ledger only a ledger made by such
+// engines is used, since a foreign one would change the rules here; and an engine is ready without it, even if Redis is
+// down or denies access to it.
 func (e *Engine) openLedger(ctx context.Context) (*openedLedger, error) {
 	at, claim := e.Ledger, redissource.Anyones
 	switch {
@@ -129,7 +129,7 @@ func (e *Engine) redis(ctx context.Context, name, at string) (ruleset.Layer, err
 	return layer, nil
 }
 
-// noStore is the error of a field that stands for the Redis of Store, if that is none.
+// noStore is the error of a field that stands for the Redis of Store, if Store is not a Redis.
 func (e *Engine) noStore(field string) error {
 	return wrong("%s redis stands for the Redis of server.store, which is %s; give the URL of a Redis", field, Memory)
 }
@@ -148,8 +148,8 @@ func probe(ctx context.Context, url string) error {
 	return nil
 }
 
-// Gather reads all sources once, and sets the merged rules. The own ledger of a given Store is read as an engine
-// reads it, and nothing is written there.
+// Gather reads all sources once, and sets the merged rules. The own ledger of a given Store is read as an engine reads
+// it, and not written.
 func (e *Engine) Gather(ctx context.Context) error {
 	e.ReadLedger = true
 	layers, err := e.layers(ctx)
@@ -184,7 +184,7 @@ func (e *Engine) Gather(ctx context.Context) error {
 	return err
 }
 
-// shown is the name of the rule sources in messages; "" if there are none.
+// shown is the name of the rule sources in messages; "" if there are no sources.
 func (e *Engine) shown() string {
 	var names []string
 	if e.primary.name != "" {

@@ -12,8 +12,8 @@ import (
 // probeLimit is the limit of the decisions for health checks, which only look at it.
 var probeLimit = weir.MustLimit("weir.health", weir.PerSecond(1))
 
-// probe returns a decision for health checks. It charges nothing and makes no state. Its keys differ, so that in time
-// all parts of a store are asked.
+// probe returns a decision for health checks. It has no charge and makes no state. Its keys differ, so in time all
+// parts of a store are asked.
 func (e *Engine) probe(ctx context.Context) func() error {
 	var n atomic.Uint64
 	return func() error {

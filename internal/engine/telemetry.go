@@ -63,7 +63,7 @@ type watcher struct {
 	at      time.Time
 }
 
-// A reading has the counters of which a description of this node shows the growth.
+// A reading has the counters that a description of this node shows the growth of.
 type reading struct {
 	took                     tally.Buckets
 	decided, recalled, asked int64
@@ -82,7 +82,7 @@ func (e *Engine) openRecorder(ctx context.Context) {
 	e.Metrics.Registry().MustRegister(e.watcher.Recorder)
 }
 
-// digestSeed is the secret number of digests: that of all nodes of a Redis.
+// digestSeed is the secret number of digests. All nodes of a Redis have the same.
 func (e *Engine) digestSeed(ctx context.Context) uint64 {
 	if e.Store == Memory {
 		return rand.Uint64()
@@ -97,7 +97,7 @@ func (e *Engine) digestSeed(ctx context.Context) uint64 {
 	return seed
 }
 
-// digester returns what stands for a key: the same on nodes with the same secrets.
+// digester returns a function that makes the digest of a key: the same on nodes with the same secrets.
 func digester(seed uint64, secret string) func(string) string {
 	return func(key string) string {
 		mac := hmac.New(sha256.New, binary.LittleEndian.AppendUint64([]byte(secret), seed))
@@ -262,8 +262,8 @@ func (w *watcher) clockStepped(steps int64, now time.Time) []string {
 		"where it is found; set it right by slewing (NTP)", w.stepped.UTC().Format(time.RFC3339))}
 }
 
-// leased is the share of decisions that prefetched units answered: those that neither the refusal cache nor the store
-// did.
+// leased is the share of decisions that prefetched units answered: decisions that neither the refusal cache nor the
+// store answered.
 func (e *Engine) leased(decided, recalled, asked int64) float64 {
 	if e.stack.Stats().Leases == 0 || slices.Contains(e.Without, "coalesce") {
 		return 0

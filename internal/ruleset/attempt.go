@@ -38,8 +38,7 @@ type applied struct {
 	collisions []Collision
 }
 
-// apply puts all good updates in force, and ends exceptions whose time is over. Updates are received
-// meanwhile.
+// apply puts all good updates in force, and ends exceptions when their time is over. Updates are received meanwhile.
 func (m *Manager) apply() {
 	m.mu.Lock()
 	a := &attempt{Manager: m, current: m.current, collisions: m.collisions, files: make([]*rules.File, len(m.states))}
@@ -143,8 +142,8 @@ func (a *attempt) try(some ...*pending) error {
 	return nil
 }
 
-// except puts the exceptions of the files in force, if they are others. It compiles nothing, so that
-// a block during an attack takes effect at once, however many rules there are.
+// except puts the exceptions of the files in force, if they are others. It compiles no rule, so that a block during an
+// attack takes effect at once, however many rules there are.
 func (a *attempt) except() error {
 	if a.current == nil {
 		return nil

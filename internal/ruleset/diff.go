@@ -129,9 +129,9 @@ func fewOf(names []string) string {
 // Diff returns the changes between two files, in the order of the new file, then removed rules. A
 // nil file has no rules. A change of the order of rules alone is not a change.
 //
-// State is stored under the name of a limit, its algorithm and the key. So new numbers apply to the
-// use so far, and changes of matches, costs and lists do not affect it. Counts start from zero with
-// another name, algorithm or key, and with mode: a rule in shadow counts under keys of its own.
+// State is stored under the name of a limit, its algorithm and the key. So new numbers apply to the use so far, and
+// changes of matches, costs and lists do not affect it. Counts start from zero with another name, algorithm or key, and
+// with mode: a rule in shadow counts under separate keys.
 func Diff(old, new *rules.File) []Change {
 	var list []Change
 	if fields := fileFields(old, new); len(fields) > 0 {
@@ -155,8 +155,7 @@ func Diff(old, new *rules.File) []Change {
 	return list
 }
 
-// matched returns the old rule for each new one, nil if there was none, and the old rules that are
-// gone.
+// matched returns the old rule for each new one, nil if there was no such rule, and the old rules that are gone.
 func matched(old, new []rules.Spec) (before, gone []*rules.Spec) {
 	before = make([]*rules.Spec, len(new))
 	same := 0 // mostly all names are as they were, and there is nothing to look for
@@ -231,7 +230,7 @@ func fileFields(old, new *rules.File) []string {
 	return differing(reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem())
 }
 
-// changed returns the fields in which two rules differ. One comparison of the whole finds that most do not: 100,000
+// changed returns the fields that differ between two rules. One comparison of the whole finds that most do not: 100,000
 // rules take some 0.3 s, or 0.6 s if they were read again, after they were put in force.
 func changed(old, new *rules.Spec) []string {
 	if reflect.DeepEqual(old, new) {
@@ -240,8 +239,8 @@ func changed(old, new *rules.Spec) []string {
 	return differing(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem())
 }
 
-// differing returns the names, as in a file, of the fields in which two values differ. An empty list
-// equals none.
+// differing returns the names, as in a file, of the fields that differ between two values. An empty list equals a
+// missing one.
 func differing(a, b reflect.Value) (fields []string) {
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
@@ -273,7 +272,7 @@ func valuesOf(fields []string, old, new *rules.Spec) (list []Value) {
 	return list
 }
 
-// valueOf is the value of a field as a file could state it; "" for those that are longer.
+// valueOf is the value of a field as a file could state it; "" for longer values.
 func valueOf(field string, s *rules.Spec) string {
 	switch field {
 	case "limit":
@@ -314,7 +313,7 @@ func restart(old, new *rules.Spec) string {
 	return strings.Join(why, "; ")
 }
 
-// percent returns the percentage of keys for which a rule is enforced.
+// percent returns the percentage of keys that a rule is enforced for.
 func percent(s *rules.Spec) int {
 	switch {
 	case s.Mode == rules.Shadow:
@@ -325,8 +324,8 @@ func percent(s *rules.Spec) int {
 	return *s.EnforcePercent
 }
 
-// overridden returns the number of keys of overrides whose algorithm changes, apart from changes of
-// the rule's own limits.
+// overridden returns the number of keys of overrides that get another algorithm, apart from changes of the rule's own
+// limits.
 func overridden(old, new *rules.Spec) (n int) {
 	if len(old.Overrides)+len(new.Overrides) == 0 {
 		return 0

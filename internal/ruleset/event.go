@@ -49,7 +49,7 @@ type Event struct {
 	Rules      int         // number of rules in force
 	Changes    []Change    // of InForce
 	Collisions []Collision // Collided
-	// Loaded is the time at which the rule set in force was put there; zero: there is none yet.
+	// Loaded is the time at which the rule set in force was put there; zero: there is no rule set yet.
 	Loaded time.Time
 }
 
@@ -114,7 +114,8 @@ type LayerStatus struct {
 	LeftOut  int       // rules of its newest update that are not in force as they are there
 }
 
-// Revision is that of the rules in force: those of all layers, in order. It is the same on servers with the same rules.
+// Revision is the revision of the rules in force: the revisions of all layers, in order. It is the same on servers with
+// the same rules.
 func (s *Status) Revision() string {
 	revisions := make([]string, len(s.Layers))
 	for i := range s.Layers {

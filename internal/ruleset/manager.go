@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Delays of a Manager. Updates that follow each other closely become one rule set: the first waits
-// until none came for quietTime, but at most maxDelay.
+// Delays of a Manager. Updates that follow each other closely become one rule set: the first waits until no other came
+// for quietTime, but at most maxDelay.
 const (
 	quietTime   = 5 * time.Millisecond
 	maxDelay    = 50 * time.Millisecond
@@ -68,8 +68,8 @@ func WithCompile(compile func(*rules.File) (*rules.Set, error)) Option {
 	return func(m *Manager) { m.compile = compile }
 }
 
-// WithStartWithin sets how long the first rule set waits for layers that have sent nothing, instead
-// of 10 seconds. Their updates are later changes like any other.
+// WithStartWithin sets how long the first rule set waits for layers that have sent no update, instead of 10 seconds.
+// Their updates are later changes like any other.
 func WithStartWithin(d time.Duration) Option { return func(m *Manager) { m.startWithin = d } }
 
 // NewManager makes a manager of layers in order of precedence: a later one replaces rules of earlier
@@ -176,7 +176,7 @@ func (m *Manager) waitForAll(ctx context.Context) {
 	}
 }
 
-// wait waits until updates have been received and none follows closely, or until an exception ends.
+// wait waits until updates have been received and no other follows closely, or until an exception ends.
 func (m *Manager) wait(ctx context.Context) {
 	timer := time.NewTimer(m.nextEnd())
 	defer timer.Stop()

@@ -88,8 +88,8 @@ func Merge(parts ...Part) *Merged {
 	return m
 }
 
-// room makes room for the rules of all parts, and for their places. Where one part alone
-// has any they are shared: nothing is laid over them.
+// room makes room for the rules of all parts, and for their places. Where one part alone has rules they are shared: no
+// other part is laid over them.
 func (m *Merged) room(parts []Part) (places map[string]int) {
 	if len(parts) == 0 {
 		return nil
@@ -109,8 +109,8 @@ func (m *Merged) room(parts []Part) (places map[string]int) {
 	return make(map[string]int, total)
 }
 
-// rules appends a part's rules. places has those of earlier parts only: two rules with one name in
-// one file both stay, so that Compile reports them.
+// rules appends a part's rules. places has the rules of earlier parts only: two rules with one name in one file both
+// stay, so that Compile reports them.
 func (m *Merged) rules(p Part, places map[string]int, off map[int]Off) {
 	from := len(m.File.Rules)
 	for j := range p.File.Rules {
@@ -150,7 +150,7 @@ func (m *Merged) leaveOut(off map[int]Off) {
 	m.File.Rules, m.From = kept, from
 }
 
-// forwards lays the services and routes of a part over those of earlier parts.
+// forwards lays the services and routes of a part over the services and routes of earlier parts.
 func (m *Merged) forwards(p Part) {
 	replaced := func(field string) {
 		m.Collisions = append(m.Collisions, Collision{Field: field, Winner: p.Name, Loser: "an earlier source"})
@@ -210,8 +210,8 @@ var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 var numbered = regexp.MustCompile(`(rules|services|routes)\[(\d+)\]`)
 
-// Locate replaces rule numbers in errors of Compile by names and parts, because nobody can see
-// positions in the merged file. The error is still a *rules.Error.
+// Locate replaces rule numbers in errors of Compile by names and parts, because users cannot see positions in the
+// merged file. The error is still a *rules.Error.
 func (m *Merged) Locate(err error) error {
 	var list *rules.Error
 	if !errors.As(err, &list) || !m.several {

@@ -4,11 +4,11 @@
 // merges the files of several sources, compiles the result, and puts it in force with one call. A
 // request sees the old rule set or the new one, never a mixture.
 //
-// A rule is in force after four steps: text, File, merged File, compiled Set. Each source is loaded
-// by a goroutine of its own, so that a slow one holds up no other; one goroutine does the rest.
+// A rule is in force after four steps: text, File, merged File, compiled Set. Each source is loaded by a separate
+// goroutine, so that a slow one holds up no other; one goroutine does the rest.
 //
-// A source with an error changes nothing: its last good rules stay in force, and an [Event]
-// reports the error. [Diff] says, before a change is made, which counts it resets.
+// A source with an error does not change the rules: its last good rules stay in force, and an [Event] reports the
+// error. [Diff] says, before a change is made, which counts it resets.
 package ruleset
 
 import (
@@ -20,9 +20,9 @@ import (
 
 // A Source provides rules. Its methods are called by one goroutine at a time.
 type Source interface {
-	// Load returns the current rules, or the reason why there are none. It may return what the last
-	// call returned if nothing has changed. With reload it reads everything now, without waiting for
-	// a change to settle. It ends early when ctx is done; the result is then ignored.
+	// Load returns the current rules, or the reason why there are no rules. It may return the result of the last call
+	// if the rules have not changed. With reload it reads everything now, without waiting for a change to settle. It
+	// ends early when ctx is done; the result is then ignored.
 	Load(ctx context.Context, reload bool) Update
 	// Wait returns when the rules may have changed since the last Load, when an attempt that failed
 	// should be repeated, or when ctx is done.
@@ -33,8 +33,8 @@ type Source interface {
 
 // An Update is the state of a source at one time: its rules, or an error.
 type Update struct {
-	// File is the complete set, which rules.Compile accepts by itself. It must not be changed after
-	// it was returned. It is nil if Err is set.
+	// File is the complete set, which rules.Compile accepts alone. It must not be changed after it was returned. It is
+	// nil if Err is set.
 	File *rules.File
 	// Err is the reason why there is no set: the text has mistakes, or it cannot be read.
 	Err error

@@ -73,7 +73,7 @@ func (d *disk) read(path string) ([]text, error) {
 	return texts, nil
 }
 
-// unchangedTexts checks that the files are still those that were read.
+// unchangedTexts checks that the files have not changed since they were read.
 func unchangedTexts(texts []text) error {
 	for _, t := range texts {
 		info, err := os.Stat(t.path)
@@ -219,7 +219,7 @@ func (s cache) fill(texts []text, compiler *rules.Compiler) {
 	}
 }
 
-// lists returns those that the cached texts name.
+// lists returns the lists that the cached texts name.
 func (s cache) lists() lists {
 	all := make(lists)
 	for _, p := range s {

@@ -61,8 +61,8 @@ type Option func(*Source)
 // instead of 30 seconds.
 func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = every } }
 
-// WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile
-// the rules again. The default is a compiler of its own.
+// WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile the rules again.
+// The default is a compiler of this source alone.
 func WithCompiler(c *rules.Compiler) Option { return func(s *Source) { s.compiler = c } }
 
 // New makes a source of the rules in the file path. If path is a directory, all files in it that end

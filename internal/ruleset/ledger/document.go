@@ -80,7 +80,7 @@ type Original struct {
 	YAML string `json:"yaml"`
 }
 
-// Text returns what a Backend stores of a change after its revision and its time.
+// Text returns the text that a Backend stores of a change after its revision and its time.
 func (c *Change) Text() string {
 	text, err := json.Marshal(c)
 	if err != nil { // plain data always marshals
@@ -110,7 +110,7 @@ func Decode(name, value string) (c Change, err error) {
 	return c, nil
 }
 
-// RevisionOf returns the revision of a stored entry; 0 if there is none.
+// RevisionOf returns the revision of a stored entry; 0 if there is no entry.
 func RevisionOf(value string) int64 {
 	text, _, _ := strings.Cut(value, " ")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -120,9 +120,9 @@ func RevisionOf(value string) int64 {
 	return n
 }
 
-// Again is what a Backend stores of an entry, as a new change by somebody that makes it what it was. An exception
-// lasts as long as it had left at now, by the ledger's clock. It is not ok where that is over, or where no ledger
-// wrote the value.
+// Again is the text that a Backend stores of an entry, as a new change that an author makes to restore it. An exception
+// lasts as long as it had left at now, by the ledger's clock. It is not ok where that is over, or where no ledger wrote
+// the value.
 func Again(name, value string, now time.Time, by Author) (text string, ok bool) {
 	c, err := Decode(name, value)
 	if err != nil || c.Deleted || c.Key != nil {

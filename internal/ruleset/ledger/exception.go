@@ -27,9 +27,8 @@ const exceptionName = "exception:"
 
 func isException(name string) bool { return strings.HasPrefix(name, exceptionName) }
 
-// An Exception is a rules.Exception in a ledger. It ends by itself. Its ID is derived from its kind,
-// rule and values, so that there is one for each of these. Its duration is stored, so that only the ledger's clock
-// matters.
+// An Exception is a rules.Exception in a ledger. It ends when its time is over. Its ID is derived from its kind, rule
+// and values, so that there is one for each of these. Its duration is stored, so that only the ledger's clock matters.
 type Exception struct {
 	rules.Exception               // Until is by the ledger's clock
 	For             time.Duration `json:"for"`
@@ -38,7 +37,7 @@ type Exception struct {
 	When            time.Time     `json:"-"` // by the ledger's clock
 }
 
-// decoded completes what is stored, and reports whether it is valid.
+// decoded completes a stored exception, and reports whether it is valid.
 func (e *Exception) decoded(d *Document) bool {
 	e.ID, e.Revision, e.Author, e.When = strings.TrimPrefix(d.Name, exceptionName), d.Revision, d.Author, d.When
 	e.Until = e.When.Add(e.For)
@@ -81,9 +80,9 @@ func checkException(e *rules.Exception, last time.Duration) error {
 	return nil
 }
 
-// Except puts an exception in force, or replaces the one with the same ID if it is at the revision
-// seen (0: there is none). It does not check the rules: an exception that fits none has no effect.
-// It returns the ID and the new revision.
+// Except puts an exception in force, or replaces the one with the same ID if it is at the revision seen (0: there is no
+// such exception). It does not check the rules: an exception that fits no rule has no effect. It returns the ID and the
+// new revision.
 func (l *Ledger) Except(ctx context.Context, e rules.Exception, last time.Duration, seen int64, by Author) (
 	id string, revision int64, err error) {
 	if err := checkException(&e, last); err != nil {
@@ -158,7 +157,7 @@ func (l *Ledger) Lift(ctx context.Context, id string, seen int64, by Author) (re
 	return l.commit(ctx, c, seen)
 }
 
-// Exceptions returns those in force, the first to end first, and the ledger's time.
+// Exceptions returns the exceptions in force, the first to end first, and the ledger's time.
 func (l *Ledger) Exceptions(ctx context.Context) (list []Exception, now time.Time, err error) {
 	snapshot, entries, err := l.read(ctx)
 	if err != nil {

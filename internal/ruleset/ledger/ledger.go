@@ -2,8 +2,8 @@
 // of both: author, time and reason of each change. Operations on keys, such as resets, are in the
 // history too.
 //
-// A change names the revision that its author has read. If the current one differs, nothing is
-// changed, so that two people never overwrite each other's changes.
+// A change names the revision that its author has read. If the current one differs, the change is refused, so that two
+// people never overwrite each other's changes.
 //
 // A [Ledger] has the logic, a [Backend] the storage: [Memory] for one process, with or without a
 // file, or Redis in package redissource.
@@ -28,10 +28,10 @@ import (
 type Backend interface {
 	// Read returns all entries at one moment.
 	Read(ctx context.Context) (*Snapshot, error)
-	// Get returns the entry of a name. The error wraps ErrNoRule if there is none.
+	// Get returns the entry of a name. The error wraps ErrNoRule if there is no entry.
 	Get(ctx context.Context, name string) (Change, error)
-	// Commit makes a change if the entry is at the revision seen (0: there is none), and appends it to the
-	// history. The error is a *ConflictError if it is at another.
+	// Commit makes a change if the entry is at the revision seen (0: there is no entry), and appends it to the history.
+	// The error is a *ConflictError if it is at another.
 	Commit(ctx context.Context, c Change, seen int64) (revision int64, err error)
 	// Page returns some changes of the history from a revision (0: the last) down to another, the
 	// newest first. more means that the oldest of them was not reached yet.
@@ -98,8 +98,8 @@ var ErrNoRule = errors.New("the ledger does not have it")
 // ErrForeign is (wrapped) the reason for not using a ledger that no option names.
 var ErrForeign = errors.New("there is no ledger that this server may use")
 
-// A ConflictError means that a rule is not at the revision that the author has read: it was changed
-// since. Nothing was changed.
+// A ConflictError means that a rule is not at the revision that the author has read: another author changed it since.
+// The refused change has no effect.
 type ConflictError struct {
 	Name string
 	Seen int64 // 0: there was none
@@ -123,9 +123,9 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ledger: %s %q %s, %s: read it again, and decide anew", what, name, is, seen)
 }
 
-// A LostError means that a ledger has lost changes that were read before: its keys were deleted or
-// evicted, or a replica without the newest took over. Nothing was changed. The rules that were read
-// before stay in force.
+// A LostError means that a ledger has lost changes that were read before: its keys were deleted or evicted, or a
+// replica without the newest took over. The change that met the loss had no effect. The rules that were read before
+// stay in force.
 type LostError struct {
 	Ledger string
 	Seen   int64 // the last revision that is known to be lost
@@ -164,8 +164,8 @@ func (l *Ledger) Restore(ctx context.Context, how Restoration) (*Restored, error
 type Ledger struct {
 	backend Backend
 
-	// Reverted is called, if it is set before the first use, with each change that this process takes back
-	// because nobody confirmed it: on one of the processes that have the ledger.
+	// Reverted is called, if it is set before the first use, with each change that this process takes back because it
+	// was not confirmed: on one of the processes that have the ledger.
 	Reverted func(rule string, revision int64, by Author)
 }
 
@@ -178,7 +178,7 @@ func New(backend Backend) *Ledger {
 	return l
 }
 
-// Get returns a rule. The error wraps ErrNoRule if there is none.
+// Get returns a rule. The error wraps ErrNoRule if there is no such rule.
 func (l *Ledger) Get(ctx context.Context, name string) (Document, error) {
 	if isException(name) {
 		return Document{}, fmt.Errorf("ledger: rule %.80q: %w", name, ErrNoRule)
@@ -201,9 +201,9 @@ func (l *Ledger) List(ctx context.Context) (list []Document, revision int64, err
 	return list, snapshot.Revision, nil
 }
 
-// Set creates or replaces a rule. It is checked first, by itself and together with the other enabled
-// rules: the error is then a *rules.Error or a *weir.InputError. A new rule (seen is 0) is enabled;
-// a disabled one stays disabled. Set returns the new revision.
+// Set creates or replaces a rule. It is checked first, alone and together with the other enabled rules: the error is
+// then a *rules.Error or a *weir.InputError. A new rule (seen is 0) is enabled; a disabled one stays disabled. Set
+// returns the new revision.
 func (l *Ledger) Set(ctx context.Context, name, yaml string, seen int64, by Author) (revision int64, err error) {
 	return l.SetWith(ctx, name, yaml, seen, by, Extra{})
 }
@@ -248,8 +248,8 @@ func (l *Ledger) SetWith(ctx context.Context, name, yaml string, seen int64, by 
 // isControl reports characters that could control a terminal.
 func isControl(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 
-// fits checks a rule, by itself and together with the other enabled rules. If these do not compile
-// without it either, the rule is accepted.
+// fits checks a rule, alone and together with the other enabled rules. If these do not compile without it either, the
+// rule is accepted.
 func (l *Ledger) fits(ctx context.Context, name, yaml string) error {
 	spec, err := ParseDocument(name, yaml)
 	if err != nil {

@@ -131,7 +131,7 @@ func (m *Memory) apply(l line, deleted bool) {
 	}
 }
 
-// compact rewrites the file: first the entries whose changes are dropped from the history.
+// compact rewrites the file: first the entries that lose their changes in the history.
 func (m *Memory) compact() error {
 	kept := m.history[max(0, len(m.history)-MaxKept):]
 	var old []line
@@ -158,8 +158,8 @@ func (m *Memory) compact() error {
 	return err
 }
 
-// writeSynced writes a file that will be renamed over another: without the sync a machine that loses
-// power may come back with the new name and none of the bytes.
+// writeSynced writes a file that will be renamed over another: without the sync a machine that loses power may come
+// back with the new name and without the bytes.
 func writeSynced(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

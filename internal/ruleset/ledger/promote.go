@@ -68,8 +68,8 @@ func becomes(name string, spec *rules.Spec, text string) bool {
 	return err == nil && reflect.DeepEqual(got, want)
 }
 
-// withCandidate is the YAML of a rule in which the fields of its candidate replace the rule's. Comments stay,
-// except those of removed fields.
+// withCandidate is the YAML of a rule after the fields of its candidate replaced the rule's. Comments stay, except the
+// comments of removed fields.
 func withCandidate(text string) (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {

@@ -42,7 +42,7 @@ func dump(node *yaml.Node) (string, error) {
 	return out.String(), err
 }
 
-// nodeOf is the YAML of a part of a rule: the name of a field is that in Go with underscores, and fields without a
+// nodeOf is the YAML of a part of a rule: the name of a field is its name in Go with underscores, and fields without a
 // value are left out.
 func nodeOf(v reflect.Value) *yaml.Node {
 	switch part := v.Interface().(type) {

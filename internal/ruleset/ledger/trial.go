@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// A Trial is the end of a change that its author makes for a while: unless somebody confirms it, the rule is again what
-// it was. That takes the ledger's clock alone, so that it happens on all nodes and over restarts.
+// A Trial is the end of a change that its author makes for a while: unless the change is confirmed, it is reverted.
+// That takes the ledger's clock alone, so that it happens on all nodes and over restarts.
 type Trial struct {
 	For time.Duration `json:"for"`
 	End time.Time     `json:"-"` // by the ledger's clock
@@ -22,7 +22,7 @@ type Trial struct {
 	Enabled bool   `json:"enabled,omitempty"`
 }
 
-// decoded completes what is stored, and reports whether it is valid.
+// decoded completes a stored trial, and reports whether it is valid.
 func (t *Trial) decoded(d *Document) bool {
 	t.End = d.When.Add(t.For)
 	d.Reverts = t.End
@@ -32,13 +32,13 @@ func (t *Trial) decoded(d *Document) bool {
 // revertWord is the word for a change that takes an unconfirmed one back.
 const revertWord = "revert"
 
-// revert makes a change what the rule is after it.
+// revert turns a change into the state of the rule after the trial.
 func (c *Change) revert() {
 	c.YAML, c.Enabled, c.Deleted, c.Trial = c.Trial.YAML, c.Trial.Enabled, c.Trial.Absent, nil
 }
 
-// revertsTo lets a change revert to what its author has read. Before a change that nobody has confirmed yet that is
-// what the rule was before that one.
+// revertsTo lets a change revert to the version that its author has read. If that is a change not confirmed yet, it
+// reverts to the rule before that one.
 func (c *Change) revertsTo(held *Change, seen int64, last time.Duration) error {
 	if last < LeastFor || last > MostFor {
 		return &weir.InputError{Field: "time after which the change reverts", Given: last,
@@ -58,7 +58,7 @@ func (c *Change) revertsTo(held *Change, seen int64, last time.Duration) error {
 	return nil
 }
 
-// A RevertedError means that a change can no longer be confirmed. Nothing was changed.
+// A RevertedError means that a change can no longer be confirmed. The confirmation has no effect.
 type RevertedError struct {
 	Name string
 	When time.Time // its time was over then, by the ledger's clock
@@ -115,8 +115,8 @@ func (l *Ledger) last(ctx context.Context, name string) (Change, error) {
 	return list[at], nil
 }
 
-// Settle writes what has reverted into the ledger, where the history has it then. It returns the first error; another
-// process that does the same at this moment is none.
+// Settle writes reverted changes into the ledger, so that the history has them. It returns the first error; it is no
+// error if another process does the same at this moment.
 func (l *Ledger) Settle(ctx context.Context) error {
 	snapshot, entries, err := l.read(ctx)
 	if err != nil {

@@ -30,10 +30,10 @@ type viewed struct {
 	over  bool        // it has ended: good is what was before
 }
 
-// NewView makes a view. name is that of the files, in errors.
+// NewView makes a view. name is the name of the files, in errors.
 func NewView(name string) *View { return &View{name: name, entries: make(map[string]*viewed)} }
 
-// Ends is when a change of the last update reverts, by this process' clock; zero: none does.
+// Ends is when a change of the last update reverts, by this process' clock; zero: no change does.
 func (v *View) Ends() time.Time { return v.ends }
 
 // Reverted reports whether a change of the last update has reverted: see Ledger.Settle.
@@ -117,7 +117,7 @@ func (v *View) put(name, value string, now time.Time) {
 	}
 }
 
-// note counts what has reverted, and finds the next entry that will.
+// note counts the changes that have reverted, and finds the next entry that will.
 func (v *View) note(e *viewed, s *Snapshot) {
 	switch ends := s.Read.Add(e.ends.Sub(s.Now)); {
 	case e.over:
@@ -130,8 +130,8 @@ func (v *View) note(e *viewed, s *Snapshot) {
 // isOver reports whether the trial of the value is over.
 func (e *viewed) isOver(now time.Time) bool { return !e.ends.IsZero() && !now.Before(e.ends) }
 
-// changed records that an entry has changed. While no rule changes, the slice of rules stays in the
-// same memory, by which the Manager knows that it need not compile.
+// changed records that an entry has changed. While no rule changes, the slice of rules stays in the same memory, so
+// that the Manager knows that it need not compile.
 func (v *View) changed(e *viewed) {
 	if e.spec != nil {
 		v.rules = nil

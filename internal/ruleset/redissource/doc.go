@@ -1,6 +1,5 @@
-// Package redissource reads rules from Redis, where they are stored as hashes, one for each rule,
-// and changes are announced on a channel. Nothing but redis-cli is needed to add, change, disable or
-// delete a rule:
+// Package redissource reads rules from Redis, where they are stored as hashes, one for each rule, and changes are
+// announced on a channel. Only redis-cli is needed to add, change, disable or delete a rule:
 //
 //	HSET rate_limit_config:login limitType IP limitTarget "*" limitCount 5 \
 //	  timeWindow 60 strategy SLIDING_WINDOW enabled true

@@ -9,7 +9,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// DefaultPrefix is what the keys of hashes begin with.
+// DefaultPrefix is the default prefix of the keys of hashes.
 const DefaultPrefix = "rate_limit_config:"
 
 // A Hash is a rule in the form of its fields, or the problems of these.

@@ -67,7 +67,7 @@ func OpenLedger(url string, opts ...Option) (*Ledger, error) {
 	return &Ledger{ledger.New(b), b}, nil
 }
 
-// connected returns the connection, and connects if there is none.
+// connected returns the connection, and connects if there is no connection.
 func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

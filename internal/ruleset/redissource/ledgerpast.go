@@ -37,7 +37,7 @@ func (p *lastRead) wrote(revision int64) {
 	p.made = max(p.made, revision)
 }
 
-// accepted returns nil if nothing was read yet.
+// accepted returns nil before the first reading.
 func (p *lastRead) accepted() *snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()

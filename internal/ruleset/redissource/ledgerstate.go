@@ -86,10 +86,9 @@ func newLedgerState(c *config, revert func(context.Context) error) *ledgerState 
 func (s *ledgerState) all(string) bool     { return true }
 func (s *ledgerState) receive(string) bool { return false }
 
-// read implements state. It accepts a reading unless the script found that changes are lost: then the
-// rules that were read before stay in force. A process that has read nothing before accepts what
-// there is, with a warning. A ledger whose rules were all deleted is not lost, because each deletion
-// is a change.
+// read implements state. It accepts a reading unless the script found that changes are lost: then the rules that were
+// read before stay in force. A process accepts its first reading, with a warning. A ledger is not lost if all rules
+// were deleted, because each deletion is a change.
 func (s *ledgerState) read(ctx context.Context, client rueidis.Client) error {
 	held, err := s.config.readAll(ctx, client, s.script)
 	if err != nil {

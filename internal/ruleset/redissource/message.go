@@ -59,8 +59,7 @@ func (b *inbox) signal() {
 	}
 }
 
-// take returns the messages that a reading of everything supersedes, if all is true, and those that
-// came later.
+// take returns the messages that a reading of everything supersedes, if all is true, and the messages that came later.
 func (b *inbox) take() (superseded, later []string, all bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// plain is a text without what a serializer of JSON puts round it, such as that of Spring's RedisTemplate<String,
-// Object>: the quotes of a text, the type of a number in ["java.lang.Long",5].
+// plain is a text without the additions of a serializer of JSON, such as Spring's for RedisTemplate<String, Object>:
+// the quotes of a text, the type of a number in ["java.lang.Long",5].
 func plain(text string) string {
 	switch {
 	case len(text) < 2:

@@ -145,7 +145,7 @@ func answer(ctx context.Context, client rueidis.Client, command rueidis.Complete
 	return client.Do(ctx, command)
 }
 
-// node reads the hashes of one node, except those that were read already.
+// node reads the hashes of one node, except hashes that were read already.
 func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]bool) error {
 	pattern := escape(s.prefix) + "*"
 	for cursor := uint64(0); ; {
@@ -245,7 +245,7 @@ func (s *scan) hash(key string, result rueidis.RedisResult) (*Hash, error) {
 	return parse(s.prefix, key, fields), nil
 }
 
-// keep adds what was read.
+// keep adds the hashes that were read.
 func (s *scan) keep(page []*Hash) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,6 +259,6 @@ func (s *scan) keep(page []*Hash) error {
 	return nil
 }
 
-// samples is the number of fields whose sizes MEMORY USAGE adds up. A hash with more takes over
-// MaxHash in any case, so the size is exact where it matters, and the work is bounded.
+// samples is the number of fields that MEMORY USAGE adds up the sizes of. A hash with more takes over MaxHash in any
+// case, so the size is exact where it matters, and the work is bounded.
 const samples = 2000

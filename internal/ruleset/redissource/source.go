@@ -33,7 +33,7 @@ const (
 	// firstPause is the pause after the first failure; it doubles up to maxPause.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// reportGap is the least time between two reports of nothing but invalid messages.
+	// reportGap is the least time between two reports that have only invalid messages.
 	reportGap = time.Second
 )
 
@@ -114,7 +114,7 @@ type Source struct {
 	last     ruleset.Update
 }
 
-// A state is a layout of rules in Redis, and what was read of it.
+// A state is a layout of rules in Redis, and the rules that were read from it.
 type state interface {
 	// all reports whether a message requires a reading of everything. The connection's reader calls
 	// it, concurrently with the other methods.
@@ -127,19 +127,19 @@ type state interface {
 	read(ctx context.Context, client rueidis.Client) error
 	// contents returns the current rules. It reports mistakes of messages once.
 	contents() ruleset.Update
-	// turns is when the contents are others by themselves; zero: never.
+	// turns is when the contents change without a reading, because a change reverts; zero: never.
 	turns() time.Time
-	// settle writes to Redis what the contents have become by themselves.
+	// settle writes to Redis the changes that happened without a reading.
 	settle(ctx context.Context) error
 }
 
-// lasting is the part of a state whose contents are the same until something is read.
+// lasting is the part of a state that stays the same until the next reading.
 type lasting struct{}
 
 func (lasting) turns() time.Time             { return time.Time{} }
 func (lasting) settle(context.Context) error { return nil }
 
-// A refusal is the reason for not accepting what was read over a good connection.
+// A refusal is the reason for not accepting a reading over a good connection.
 type refusal struct {
 	revision string // of the refused contents
 	err      error
@@ -195,7 +195,7 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 	return n
 }
 
-// turned reports whether the contents have changed by themselves.
+// turned reports whether the contents have changed without a reading.
 func (s *Source) turned() bool {
 	at := s.state.turns()
 	return !at.IsZero() && !time.Now().Before(at)

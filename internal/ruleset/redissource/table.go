@@ -39,7 +39,7 @@ type entry struct {
 	inForce bool  // its rule is in the rules that are compiled
 }
 
-// current returns the version that counts; nil if there is none.
+// current returns the version that counts; nil if there is no version.
 func (e *entry) current() *Hash {
 	switch {
 	case e.last.off():
@@ -98,7 +98,7 @@ func (t *table) take(found map[string]*Hash) error {
 	return nil
 }
 
-// index collects the hashes whose id is not the name in their key.
+// index collects the hashes with an id that is not the name in their key.
 func (t *table) index() {
 	clear(t.ids)
 	for _, e := range t.sorted() {
@@ -108,8 +108,8 @@ func (t *table) index() {
 	}
 }
 
-// called returns the key of the hash with an id: the first of several, or if there is none, the key
-// that it would have.
+// called returns the key of the hash with an id: the first of several, or if there is no such hash, the key that it
+// would have.
 func (t *table) called(id string) string {
 	own := t.prefix + id
 	key, known := t.ids[id]
@@ -160,12 +160,12 @@ func (e *entry) decide(good bool) (wrong bool) {
 	return false
 }
 
-// alone is the cost of checking a rule by itself, as a multiple of the cost among many.
+// alone is the cost of checking a single rule, as a multiple of the cost among many.
 const alone = 4
 
-// decide checks all next versions, and reports whether one is wrong. Rules that compile together
-// compile by themselves too. So if many are new, as at the start, all are compiled together, which
-// saves the Manager's compilation; if that fails, each is checked by itself.
+// decide checks all next versions, and reports whether one is wrong. Rules that compile together compile separately
+// too. So if many are new, as at the start, all are compiled together, which saves the Manager's compilation; if that
+// fails, each is checked separately.
 func (t *table) decide(file *rules.File) (wrong bool) {
 	together := false
 	if alone*len(t.fresh) > len(t.entries) {
@@ -298,7 +298,7 @@ func (t *table) collect() ruleset.Update {
 		LeftOut: g.leftOut}
 }
 
-// report adds the problems of what was read last, and their effect.
+// report adds the problems of the last reading, and their effect.
 func (g *collection) report(e *entry) {
 	if len(e.last.Problems) == 0 {
 		if e.inForce {

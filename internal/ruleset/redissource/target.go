@@ -37,7 +37,7 @@ func (h *Hash) applies() {
 	}
 }
 
-// each returns the key of a rule whose target may be any, so that each is counted by itself.
+// each returns the key of a rule that may have any target, so that each is counted separately.
 func each(target string, components ...string) []string {
 	if target != anyTarget {
 		return nil

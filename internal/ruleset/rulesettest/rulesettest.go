@@ -40,7 +40,7 @@ func Follow(t testing.TB, s ruleset.Source) *Followed {
 	return f
 }
 
-// receive records what was requested, and what the Manager would put in force or report.
+// receive records the request, and the rules or error that the Manager would put in force or report.
 func (f *Followed) receive(n ruleset.Update, done func(error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// fetch polls once. The update is the content of the URL, with or without mistakes; the error means
-// that there is none.
+// fetch polls once. The update is the content of the URL, with or without mistakes; the error means that there is no
+// update.
 func (s *Source) fetch(ctx context.Context, conditional bool) (n ruleset.Update, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -114,7 +114,7 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// retryAfter reads seconds or a date; 0 for none, or a malformed one.
+// retryAfter reads seconds or a date; 0 for a missing or malformed value.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
