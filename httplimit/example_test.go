@@ -128,8 +128,10 @@ rules:
 		response.Body.Close()
 		fmt.Println(response.StatusCode, response.Header.Get("RateLimit"), strings.TrimSpace(string(body)))
 	}
-	// Output: 200 "per-ip";r=99;t=60, "login";r=0;t=60 hello 429 "per-ip";r=99, "login";r=0;t=60
-	// {"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60} 200 "per-ip";r=98;t=60 hello
+	// Output:
+	// 200 "per-ip";r=99;t=60, "login";r=0;t=60 hello
+	// 429 "per-ip";r=99, "login";r=0;t=60 {"code":429,"message":"Too many requests: try again in 1 minute.","retry_after":60}
+	// 200 "per-ip";r=98;t=60 hello
 }
 
 // A client that keeps to its own rate and to the waits that servers request, and repeats a refused
