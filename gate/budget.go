@@ -37,8 +37,8 @@ func (b *budget) begin(ctx context.Context) (context.Context, context.CancelFunc
 	return &decisionContext{b.Context(now), caller}, func() {}
 }
 
-// mostBefore is the longest time before a caller's deadline that is kept for the answer.
-const mostBefore = 25 * time.Millisecond
+// maxBefore is the longest time before a caller's deadline that is kept for the answer.
+const maxBefore = 25 * time.Millisecond
 
 // beforeDeadline is begin for a caller that does not wait beyond its deadline: the decision ends before it.
 func (b *budget) beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -59,7 +59,7 @@ func BeforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	left := time.Until(end)
-	bounded, cancel := context.WithDeadline(ctx, end.Add(-min(left/4, mostBefore)))
+	bounded, cancel := context.WithDeadline(ctx, end.Add(-min(left/4, maxBefore)))
 	return &decisionContext{Context: bounded, caller: ctx}, cancel
 }
 

@@ -13,9 +13,9 @@ import (
 // unit. So a request that does not fit takes the units that are left, and the rest of its cost is charged when that was
 // granted. Taking a single unit first, and then charging the rest, would let concurrent requests pass in between.
 
-// mostLowered is how often a request asks for less, while other requests take the units that were left before. The last
+// maxLowered is how often a request asks for less, while other requests take the units that were left before. The last
 // time it asks for one unit.
-const mostLowered = 4
+const maxLowered = 4
 
 // chargeFull decides one more request if not all were granted, for the claims that full is true for: they need one
 // unit. The error is the store's. An error of charging the rest is in v.Err.
@@ -25,7 +25,7 @@ func (g *Gate) chargeFull(ctx context.Context, by weir.Store, v *Verdict, claims
 		return granted, nil
 	}
 	lowered := slices.Clone(claims)
-	for try := 1; try <= mostLowered && lower(lowered, full, decisions, try == mostLowered); try++ {
+	for try := 1; try <= maxLowered && lower(lowered, full, decisions, try == maxLowered); try++ {
 		one, err := by.Decide(ctx, lowered, 1, decisions)
 		if err != nil {
 			return granted, err

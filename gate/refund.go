@@ -6,8 +6,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostRefunded is the number of charges of a sliding log or counter that one refund gives back.
-const mostRefunded = 32
+// maxRefunded is the number of charges of a sliding log or counter that one refund gives back.
+const maxRefunded = 32
 
 // refund gives the verdict's units back, also to shadow rules. An error is in v.Err: the units stay charged.
 func (g *Gate) refund(ctx context.Context, v *Verdict) {
@@ -46,7 +46,7 @@ func refundLatest(ctx context.Context, store weir.Store, claim weir.Claim) (weir
 		return d[0], err
 	}
 	exceeded := d[0].RetryAfter != 0
-	for range mostRefunded {
+	for range maxRefunded {
 		before := d[0]
 		if before.ResetAfter == 0 {
 			break

@@ -7,8 +7,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostSettled is the number of claims that one call settles, beside its two leases.
-const mostSettled = weir.MaxClaims - 2
+// maxSettled is the number of claims that one call settles, beside its two leases.
+const maxSettled = weir.MaxClaims - 2
 
 // SettleOnce settles a receipt at its actual cost and releases its leases, once, however often it is called.
 // guard is a lease that was taken in the receipt's decision and is still held; the error is weir.ErrLeaseGone
@@ -81,7 +81,7 @@ func (r Receipt) takenWith(guard *Charged) (together, rest Receipt) {
 		c := &r[i]
 		switch {
 		case c.Claim.Lease != "":
-		case c.Taken == guard.Taken && c.Local == guard.Local && len(together) < mostSettled:
+		case c.Taken == guard.Taken && c.Local == guard.Local && len(together) < maxSettled:
 			together = append(together, *c)
 		default:
 			rest = append(rest, *c)

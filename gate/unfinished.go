@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	mostUnfinished  = 10_000
+	maxUnfinished   = 10_000
 	firstRepetition = 50 * time.Millisecond
 	lastRepetition  = time.Second      // between repetitions
 	repeatFor       = 10 * time.Second // then a call is given up
@@ -39,7 +39,7 @@ func (u *unfinished) add(failed error, most time.Duration, call func(context.Con
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.calls) == mostUnfinished {
+	if len(u.calls) == maxUnfinished {
 		return false
 	}
 	u.calls = append(u.calls, repeated{call, most, end, time.Now().Add(repeatFor)})

@@ -10,8 +10,8 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// mostCompared bounds the rules that each other rule is compared with, so that no file makes this slow.
-const mostCompared = 32
+// maxCompared bounds the rules that each other rule is compared with, so that no file makes this slow.
+const maxCompared = 32
 
 // redundant warns of rules that never decide because a stricter rule counts all their requests, by their key or a
 // part of it.
@@ -41,7 +41,7 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what
 			a, b := l.set.rules[i], l.set.rules[k]
 			return cmp.Or(cmp.Compare(len(a.components), len(b.components)), cmp.Compare(a.rank, b.rank))
 		})
-		others = others[:min(len(others), mostCompared)]
+		others = others[:min(len(others), maxCompared)]
 		for _, i := range list {
 			k := slices.IndexFunc(others, func(k int) bool { return i != k && less(i, k) })
 			if k < 0 {

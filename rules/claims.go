@@ -85,7 +85,7 @@ func (x claimBound) or(y claimBound) claimBound {
 // if no condition excluded another; it is fast, and nearly every set is within it. Only where it is exceeded,
 // search looks for a request that really needs too many.
 //
-// Set.mostSteps adds up steps of regular expressions in place of claims.
+// Set.stepBound adds up steps of regular expressions in place of claims.
 type claimCounter struct {
 	set    *Set
 	of     func(*Rule) claimBound

@@ -113,14 +113,14 @@ func (b *builder) filter(p place, m *Match) *filter {
 	if len(f.expressions) == 0 && f.any == nil && f.not == nil {
 		return nil
 	}
-	f.steps += f.any.mostSteps(bounds.Alternatives) + f.not.mostSteps(bounds.Alternatives)
+	f.steps += f.any.stepBound(bounds.Alternatives) + f.not.stepBound(bounds.Alternatives)
 	b.set.filtered = true
 	return f
 }
 
-// mostSteps is an upper bound of the steps of the expressions that one request is matched with, of the first so many
+// stepBound is an upper bound of the steps of the expressions that one request is matched with, of the first so many
 // rules. The steps of a rule count more than once if the request meets several of the rule's places in the tree.
-func (s *Set) mostSteps(rules int) int {
+func (s *Set) stepBound(rules int) int {
 	if s == nil || !s.filtered {
 		return 0
 	}
@@ -143,7 +143,7 @@ func (s *Set) workOf(rules int) int {
 			steps += rule.filter.steps
 		}
 	}
-	return min(steps, s.mostSteps(rules)) * bounds.Text
+	return min(steps, s.stepBound(rules)) * bounds.Text
 }
 
 // work refuses a rule set if the expressions of some request take too long: clients choose the texts, and their length

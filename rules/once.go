@@ -28,9 +28,9 @@ func (o *IDs) Of(r *Request) string {
 }
 
 const (
-	longestOnce  = 24 * time.Hour
-	usualRepeats = 3
-	refuseWord   = "refuse"
+	longestOnce    = 24 * time.Hour
+	defaultRepeats = 3
+	refuseWord     = "refuse"
 )
 
 var repeatWords = []string{"pass", refuseWord}
@@ -58,7 +58,7 @@ func (b *builder) once(i int, s *Spec) *IDs {
 	if refuse || len(b.problems) > before || b.omitted > 0 {
 		return ids
 	}
-	window := weir.FixedWindow{Limit: int64(cmp.Or(given.Repeats, usualRepeats)), Window: ids.Keep}
+	window := weir.FixedWindow{Limit: int64(cmp.Or(given.Repeats, defaultRepeats)), Window: ids.Keep}
 	ids.Repeats, _ = weir.NewLimit("weir.repeats", window) // within its bounds
 	return ids
 }

@@ -35,7 +35,7 @@ func (l *linter) unnamed() {
 		}
 	}
 	list = slices.DeleteFunc(list, func(t *telling) bool { return t.rules < 2 })
-	for _, t := range list[:min(len(list), mostCompared)] {
+	for _, t := range list[:min(len(list), maxCompared)] {
 		if !l.meets(&t.others) {
 			slices.Sort(t.values)
 			values := slices.Compact(t.values)

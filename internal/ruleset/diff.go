@@ -75,8 +75,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s; %s", c.Rule, c.fields(), counts)
 }
 
-// mostNamed is the number of rules that a summary names.
-const mostNamed = 5
+// maxNamed is the number of rules that a summary names.
+const maxNamed = 5
 
 // Summary returns many changes as one line of bounded length.
 func Summary(changes []Change) string {
@@ -109,10 +109,10 @@ func Summary(changes []Change) string {
 // Details are the first few changes, each as its String is, in a line of bounded length.
 func Details(changes []Change) string {
 	var list []string
-	for _, c := range changes[:min(len(changes), mostNamed)] {
+	for _, c := range changes[:min(len(changes), maxNamed)] {
 		list = append(list, c.String())
 	}
-	if more := len(changes) - mostNamed; more > 0 {
+	if more := len(changes) - maxNamed; more > 0 {
 		list = append(list, fmt.Sprint(more, " more"))
 	}
 	return strings.Join(list, " | ")
@@ -120,10 +120,10 @@ func Details(changes []Change) string {
 
 // fewOf joins the first few names.
 func fewOf(names []string) string {
-	if len(names) <= mostNamed {
+	if len(names) <= maxNamed {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
 // Diff returns the changes between two files, in the order of the new file, then removed rules. A
