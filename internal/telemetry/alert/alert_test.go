@@ -133,7 +133,8 @@ func TestStormIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestNodesThatDoNotSeeEachOther decide by what they have, and say so.
+// TestNodesThatDoNotSeeEachOther decide by what they have, and say so. When they do again, an alert that goes on at the
+// oldest is not resolved by another.
 func TestNodesThatDoNotSeeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(Defaults(), 2)
@@ -149,7 +150,27 @@ func TestNodesThatDoNotSeeEachOther(t *testing.T) {
 		}
 		c.down = false
 		c.pass(t, 10*time.Minute)
-		c.expect(t, "130-degraded 130-degraded 130-reject_share/login")
+		c.expect(t, "130-degraded 130-degraded")
+		c.rules["login"] = [2]uint64{200, 0}
+		c.pass(t, 2*time.Minute)
+		c.expect(t, "730-reject_share/login")
+	})
+}
+
+// TestAlertsOfOthersAreKnown to a node that looks at its store alone.
+func TestAlertsOfOthersAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Defaults()
+		s.RejectShare = 0
+		c := newCluster(s, 2)
+		c.nodes[1].Manager.Degraded = func() uint64 { return 0 }
+		for range 4 {
+			c.degraded++
+			c.pass(t, every)
+		}
+		if list := c.nodes[1].Firing(); len(list) != 1 || list[0].Name != "degraded" {
+			t.Errorf("%+v", list)
+		}
 	})
 }
 

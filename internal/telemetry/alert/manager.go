@@ -146,7 +146,9 @@ func (m *Manager) look(ctx context.Context, now time.Time) {
 		switch {
 		case s.firing && quiet >= m.Resolve<<s.flapped:
 			s.firing, s.ended, s.Resolved = false, now, now
-			m.Tell(&s.Alert)
+			if !m.goesOn(&s.Alert) {
+				m.Tell(&s.Alert)
+			}
 		case s.firing:
 			own = append(own, s.Alert)
 		case quiet > flapping:
@@ -157,6 +159,12 @@ func (m *Manager) look(ctx context.Context, now time.Time) {
 		}
 	}
 	m.publish(own)
+}
+
+// goesOn reports whether the node that leads has an alert that this one raised when it did not see the others.
+func (m *Manager) goesOn(a *telemetry.Alert) bool {
+	return a.Name == rejectShare && !m.led &&
+		slices.ContainsFunc(m.others, func(other telemetry.Alert) bool { return ID(&other) == ID(a) })
 }
 
 // publish keeps what fires.
@@ -188,9 +196,10 @@ func (m *Manager) isDegraded() (c condition, holds bool) {
 	return c, m.Settings.Degraded && n > 0
 }
 
-// rejects compares the refused share of each rule, over all nodes, with the threshold.
+// rejects compares the refused share of each rule, over all nodes, with the threshold. It reads what the other nodes
+// told even if this alert is off.
 func (m *Manager) rejects(ctx context.Context, now time.Time) []condition {
-	if m.RejectShare == 0 || m.Nodes == nil {
+	if m.Nodes == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
@@ -206,7 +215,7 @@ func (m *Manager) rejects(ctx context.Context, now time.Time) []condition {
 	for i := range others {
 		m.others = append(m.others, others[i].Alerts...)
 	}
-	if !leads {
+	if !leads || m.RejectShare == 0 {
 		return nil
 	}
 	o, err := m.Nodes.Overview(ctx, telemetry.Query{From: now.Add(-m.Window)})
