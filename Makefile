@@ -130,7 +130,7 @@ cover:
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
-	TestAHundredThousandRules.* TestTenThousandRules.* TestPausesAreSpread TestBusyRulesAreWatched TestIdleKeysAreForgotten \
+	TestAHundredThousandRules.* TestTenThousandRules.* TestBusyRulesAreWatched TestIdleKeysAreForgotten \
 	TestFloodOfPassedRequestsHidesNoRefusal TestDrawsAllOnceTheFloodIsOver TestMostClaims TestErrorsOfARun \
 	TestExceptionsAreBounded TestTheFileIsBounded TestSeriesOfCountedRulesAreBounded \
 	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \

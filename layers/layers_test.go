@@ -120,7 +120,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// A Limiter asks by key. What the shared store grants by it is counted in the local store too.
+// A Limiter asks by key. The local store counts the grants of the shared store too.
 func TestGrantsByKeyAreMirrored(t *testing.T) {
 	local := memstore.New()
 	s, err := layers.New(memstore.New(), layers.Options{Local: local, Without: []string{"breaker", "coalesce", "recall"},
