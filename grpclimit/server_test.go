@@ -525,18 +525,6 @@ func TestRulesDefineTheFields(t *testing.T) {
 	}
 }
 
-func TestFieldsOfManyLimitsAreBounded(t *testing.T) {
-	text := "rules:\n"
-	for i := range 32 {
-		text += fmt.Sprintf("  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), 100-i)
-	}
-	r := call(t.Context(), serve(t, byRules(t, newClock().store(), text, nil), &service{}))
-	fields := strings.Join(append(r.header["ratelimit"], r.header["ratelimit-policy"]...), "")
-	if len(fields) > 2048 || !strings.HasPrefix(fields, `"r31-`) {
-		t.Errorf("%d bytes: %.60s", len(fields), fields)
-	}
-}
-
 // TestRefusedCallHasTheIDThatObserversRead: the call's own, or one that is made and told.
 func TestRefusedCallHasTheIDThatObserversRead(t *testing.T) {
 	set, err := rules.Load("f", []byte("rules: [{name: a, limit: 1/1h}]"))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -76,33 +75,6 @@ func TestCancelledReservationKeepsLaterDelays(t *testing.T) {
 	s.post("/v1/peek", body).has(t, 200, "remaining", 3)
 	s.post("/v1/settle", settle(last.at("reservation.token"), 0)).has(t, 200)
 	s.post("/v1/peek", body).has(t, 200, "remaining", 4)
-}
-
-// Any node can settle, and of many that do at once exactly one does.
-func TestManyNodesSettleOnce(t *testing.T) {
-	store := memstore.New()
-	var nodes [4]*server
-	for i := range nodes {
-		nodes[i] = serve(t, handler(t, store, tokenRules))
-	}
-	token := nodes[0].post("/v1/reserve", `{"request":{"path":"/none","user":"u"},"claims":[{"name":"tokens","limit":"fixed_window 1000/1h","key":"user=1:u","cost":500}]}`).at("reservation.token")
-	var settled atomic.Int64
-	var group sync.WaitGroup
-	for i := range 16 {
-		group.Go(func() {
-			switch a := nodes[i%4].post("/v1/settle", settle(token, 100)); a.status {
-			case 200:
-				settled.Add(1)
-			case 409:
-			default:
-				t.Errorf("%d %s", a.status, a.text)
-			}
-		})
-	}
-	group.Wait()
-	if settled.Load() != 1 || nodes[1].tokens("u") != 900 {
-		t.Errorf("settled %d times, %d are left of 1000", settled.Load(), nodes[1].tokens("u"))
-	}
 }
 
 // TestRepeatedRequestsAreChargedOnce: a reservation is settled by its first answer, and at 0 units its id is free.

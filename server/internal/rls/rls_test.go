@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -310,18 +309,6 @@ func TestHeadersBodyAndMetadata(t *testing.T) {
 	described(t, ask(t, client, of("shadow", "x")), "map[outcome:passed reason:no_rule retry_after_us:0 shadow:[tried]]")
 }
 
-func TestHeadersOfManyLimitsAreBounded(t *testing.T) {
-	text := "rules:\n"
-	for i := range 32 {
-		text += fmt.Sprintf("  - {name: r%02d-%s, limit: fixed_window %d/1h}\n", i, strings.Repeat("n", 110), 100-i)
-	}
-	r := ask(t, dial(t, memstore.New(), text, rls.Options{}), of("a", "b"))
-	limits, policy := header(t, r, "ratelimit"), header(t, r, "ratelimit-policy")
-	if len(limits)+len(policy) > 2048 || !strings.HasPrefix(limits, `"r31-`) || !strings.HasPrefix(policy, `"r31-`) {
-		t.Errorf("%d and %d bytes: %.60s", len(limits), len(policy), limits)
-	}
-}
-
 // TestBodyHasTheMessageOfTheRule: in its first language, because Envoy sends none.
 func TestBodyHasTheMessageOfTheRule(t *testing.T) {
 	client := dial(t, memstore.New(), `rules: [{name: r, limit: fixed_window 1/1h, message: {zh: "每 {window} {limit} 次", en: no}}]`, rls.Options{})
@@ -385,39 +372,6 @@ func TestWithoutTheStore(t *testing.T) {
 	}
 }
 
-// stuck is a store that answers at the end of the context.
-type stuck struct {
-	weir.Store
-	calls atomic.Int64
-}
-
-func (s *stuck) Decide(ctx context.Context, _ []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
-	s.calls.Add(1)
-	<-ctx.Done()
-	return 0, ctx.Err()
-}
-
-// TestAnswersBeforeTheDeadline: on_store_error decides a while before the caller stops waiting. The margin is 25 ms,
-// so a busy machine may need another try.
-func TestAnswersBeforeTheDeadline(t *testing.T) {
-	store := &stuck{Store: memstore.New()}
-	client := dial(t, store, kit, rls.Options{}, gate.WithBudget(time.Hour))
-	var last error
-	for range 100 {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		r, err := client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "kit",
-			Descriptors: []*common.RateLimitDescriptor{of("plain", "x"), hits(of("weight", "x"), 0)}})
-		cancel()
-		if last = err; err == nil {
-			if r.GetOverallCode() != ratelimit.RateLimitResponse_OK || store.calls.Load() == 0 {
-				t.Errorf("%s after %d calls", said(r), store.calls.Load())
-			}
-			return
-		}
-	}
-	t.Error(last)
-}
-
 func FuzzCalls(f *testing.F) {
 	client := dial(f, memstore.New(), kit, rls.Options{})
 	f.Add("kit", "weight", "x", uint64(3), false, uint32(0), int32(0), uint32(0), 1)
@@ -476,7 +430,6 @@ func (r *registrar) RegisterService(_ *grpc.ServiceDesc, service any) {
 	r.service = service.(ratelimit.RateLimitServiceServer)
 }
 
-// serviceOf is the service itself, without a connection.
 // TestRefusalHasTheIDThatObserversRead: made for each refused request, and told in a header.
 func TestRefusalHasTheIDThatObserversRead(t *testing.T) {
 	var seen []string
@@ -494,6 +447,7 @@ func TestRefusalHasTheIDThatObserversRead(t *testing.T) {
 	}
 }
 
+// serviceOf is the service itself, without a connection.
 func serviceOf(t *testing.T, text string, options rls.Options, more ...gate.Option) ratelimit.RateLimitServiceServer {
 	t.Helper()
 	set, err := rules.Load("rules.yaml", []byte(text))
