@@ -9,7 +9,6 @@ import { Login } from './login.js';
 import { Overview } from './pages/overview.js';
 import { Rule } from './pages/rule.js';
 import { Key } from './pages/key.js';
-import { Live } from './pages/live.js';
 import { Requests } from './pages/requests.js';
 import { Health } from './pages/health.js';
 import { Changes } from './pages/changes.js';
@@ -17,19 +16,18 @@ import changes from './texts/changes.js';
 import frame from './texts/frame.js';
 import health from './texts/health.js';
 import key from './texts/key.js';
-import live from './texts/live.js';
 import overview from './texts/overview.js';
 import requests from './texts/requests.js';
 import rule from './texts/rule.js';
+import samples from './texts/samples.js';
 
-addTexts(frame, overview, rule, key, live, health, changes, requests);
+addTexts(frame, overview, rule, key, samples, health, changes, requests);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {
 	'': { name: 'overview', page: Overview, letter: 'o' },
 	rules: { name: 'rule', page: Rule },
 	key: { name: 'key', page: Key, letter: 'k' },
-	live: { name: 'live', page: Live, letter: 'l' },
 	requests: { name: 'requests', page: Requests, letter: 'r' },
 	health: { name: 'health', page: Health, letter: 'h' },
 	changes: { name: 'changes', page: Changes, letter: 'c' },

@@ -14,14 +14,14 @@ export const reasonText = (reason) => reasons.includes(reason) ? t('reason.' + r
 export function Samples({ list, empty }) {
 	const columns = [
 		{ title: `${t('chart.time')} (${zone()})`, cell: (one) => html`<time datetime=${one.at} title=${one.at}>${clockSeconds(one.at)}</time>` },
-		{ title: t('live.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${t('outcome.' + one.outcome)}</${Badge}>` },
+		{ title: t('sample.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${t('outcome.' + one.outcome)}</${Badge}>` },
 		{ name: 'key', title: t('nav.key'), cell: (one) => html`${keyLink(one)}${one.rule && html`<div class="narrow"><${RuleLink} rule=${one.rule} /></div>`}` },
 		{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<${RuleLink} rule=${one.rule} />` },
-		{ title: t('live.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
-		{ name: 'key', title: t('live.target'), wide: true, cell: target },
-		{ title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
-		{ title: t('live.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
-		{ title: t('live.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('live.oneOf', { n: one.weight }) : t('live.each') },
+		{ title: t('sample.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('sample.wait', { wait: duration(one.wait_ns) })}</span>`}` },
+		{ name: 'key', title: t('sample.target'), wide: true, cell: target },
+		{ title: t('sample.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
+		{ title: t('sample.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
+		{ title: t('sample.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('sample.oneOf', { n: one.weight }) : t('sample.each') },
 	];
 	return html`<${Table} caption=${t('key.decisions')} rows=${list} id=${identity} columns=${columns} empty=${html`<${Empty} title=${empty} />`} />`;
 }

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -10,17 +9,13 @@ import (
 	"github.com/weirproject/weir/internal/keytext"
 )
 
-// mostRecent is the number of samples that are kept of requests that passed, and of the others.
-const mostRecent = 2048
+// maxRecent is the number of samples that are kept of requests that passed, and of the others.
+const maxRecent = 2048
 
-// mostUnread is the number of samples that a watcher may be behind before it misses some.
-const mostUnread = 256
-
-// live has the latest samples, and those who watch them.
+// live has the latest samples.
 type live struct {
-	mu       sync.Mutex
-	rings    [2]ring // of what passed, and of the others
-	watchers map[chan Sample]Filter
+	mu    sync.Mutex
+	rings [2]ring // of requests that passed, and of the others
 }
 
 // A ring has the last samples, once it is full from next on.
@@ -30,12 +25,12 @@ type ring struct {
 }
 
 func (r *ring) add(s Sample) {
-	if len(r.list) < mostRecent {
+	if len(r.list) < maxRecent {
 		r.list = append(r.list, s)
 		return
 	}
 	r.list[r.next] = s
-	r.next = (r.next + 1) % mostRecent
+	r.next = (r.next + 1) % maxRecent
 }
 
 // latest is the ith sample from the end.
@@ -48,14 +43,6 @@ func (l *live) add(s Sample) {
 		l.rings[0].add(s)
 	} else {
 		l.rings[1].add(s)
-	}
-	for watcher, f := range l.watchers {
-		if f.Matches(&s) {
-			select {
-			case watcher <- s:
-			default: // it is too slow
-			}
-		}
 	}
 }
 
@@ -86,33 +73,6 @@ func (r *Recorder) Recent(f Filter, most int) (list []Sample) {
 		*i++
 	}
 	return list
-}
-
-// Watch calls each with samples of this node until ctx is done or each returns an error, which it returns. It leaves
-// samples out while each is slow.
-func (r *Recorder) Watch(ctx context.Context, f Filter, each func(Sample) error) error {
-	l, watcher := &r.live, make(chan Sample, mostUnread)
-	l.mu.Lock()
-	if l.watchers == nil {
-		l.watchers = make(map[chan Sample]Filter)
-	}
-	l.watchers[watcher] = f
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.watchers, watcher)
-		l.mu.Unlock()
-	}()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case s := <-watcher:
-			if err := each(s); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // sample makes the sample of an event.

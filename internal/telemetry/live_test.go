@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -154,68 +153,6 @@ func TestDrawsAllOnceTheFloodIsOver(t *testing.T) {
 	if got := n.passes.taken.Load() - before; got != 50 {
 		t.Errorf("%d of 50 are drawn", got)
 	}
-}
-
-func TestWatchEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, twoAnHour, true)
-		ctx, stop := context.WithCancel(t.Context())
-		var seen []Sample
-		done := make(chan error)
-		go func() {
-			done <- n.Watch(ctx, Filter{Outcome: "refused"}, func(s Sample) error {
-				seen = append(seen, s)
-				return nil
-			})
-		}()
-		failure := errors.New("the connection is closed")
-		failed := make(chan error)
-		go func() { failed <- n.Watch(ctx, Filter{}, func(Sample) error { return failure }) }()
-		synctest.Wait()
-		var v gate.Verdict
-		for range 4 {
-			n.ask(t, "a", &v)
-		}
-		n.pass(tick)
-		synctest.Wait()
-		if err := <-failed; err != failure {
-			t.Errorf("%v", err)
-		}
-		stop()
-		if err := <-done; err != context.Canceled || len(seen) != 2 {
-			t.Errorf("%v, %+v", err, seen)
-		}
-		if len(n.live.watchers) > 0 {
-			t.Error("watchers are left")
-		}
-	})
-}
-
-// A watcher that is slow misses samples, and nothing waits for it.
-func TestSlowWatcherMissesSamples(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, twoAnHour, true)
-		ctx, stop := context.WithCancel(t.Context())
-		release := make(chan struct{})
-		seen := 0
-		go n.Watch(ctx, Filter{}, func(Sample) error {
-			<-release
-			seen++
-			return nil
-		})
-		synctest.Wait()
-		var v gate.Verdict
-		for range perTick {
-			n.ask(t, "a", &v)
-		}
-		n.pass(tick)
-		close(release)
-		synctest.Wait()
-		stop()
-		if seen < mostUnread || seen > mostUnread+1 {
-			t.Errorf("%d samples are seen, want those that fit: %d", seen, mostUnread)
-		}
-	})
 }
 
 func TestRunEmptiesTheTaps(t *testing.T) {

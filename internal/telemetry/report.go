@@ -199,6 +199,4 @@ type Reader interface {
 	Marks(context.Context, Query) ([]Mark, error) // the latest first
 	// Recent returns samples of this node, the latest first.
 	Recent(f Filter, most int) []Sample
-	// Watch calls each with samples of this node until ctx is done or each returns an error.
-	Watch(ctx context.Context, f Filter, each func(Sample) error) error
 }

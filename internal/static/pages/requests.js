@@ -42,11 +42,11 @@ const outcome = (one) => t((tones[one.outcome] && one.outcome !== 'ban' ? 'outco
 
 const columns = () => [
 	{ title: t('chart.time'), cell: (one) => html`<time datetime=${one.at} title=${one.at}>${dateTime(one.at)}</time>` },
-	{ title: t('live.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${outcome(one)}</${Badge}>` },
+	{ title: t('sample.outcome'), cell: (one) => html`<${Badge} tone=${tones[one.outcome] ?? ''}>${outcome(one)}</${Badge}>` },
 	{ name: 'key', title: t('nav.key'), cell: (one) => html`${one.key && html`<a class="mono" href=${href('key', '', { q: one.key, rule: one.rule })}>${keyText(one)}</a>`}<div class="narrow note">${one.rule} ${target(one)} ${one.request_id}</div>` },
 	{ title: t('nav.rule'), wide: true, cell: (one) => one.rule && html`<a href=${href('rules', one.rule)}>${one.rule}</a>` },
-	{ title: t('live.reason'), wide: true, cell: (one) => html`${one.text ? visible(one.text) : reasonText(one.reason ?? '')}${one.wait_ns > 0 && html` <span class="note">${t('live.wait', { wait: duration(one.wait_ns) })}</span>`}` },
-	{ name: 'key', title: t('live.target'), wide: true, cell: target },
-	{ name: 'key', title: t('live.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('requests', '', { request_id: one.request_id })}>${visible(one.request_id)}</a>` },
+	{ title: t('sample.reason'), wide: true, cell: (one) => html`${one.text ? visible(one.text) : reasonText(one.reason ?? '')}${one.wait_ns > 0 && html` <span class="note">${t('sample.wait', { wait: duration(one.wait_ns) })}</span>`}` },
+	{ name: 'key', title: t('sample.target'), wide: true, cell: target },
+	{ name: 'key', title: t('sample.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('requests', '', { request_id: one.request_id })}>${visible(one.request_id)}</a>` },
 	{ title: t('health.node'), wide: true, cell: (one) => one.node },
 ];

@@ -16,7 +16,6 @@ export default {
 	'app.crashed': ['This page has a fault', '此页面出错'],
 	'nav.overview': ['Overview', '总览'],
 	'nav.key': ['Key', '键'],
-	'nav.live': ['Live', '实时'],
 	'nav.requests': ['Requests', '请求'],
 	'nav.health': ['Health', '健康'],
 	'nav.changes': ['Changes', '变更'],

@@ -35,7 +35,6 @@ type Recorder interface {
 	// Cut returns what was counted since the last Cut.
 	Cut(at time.Time) *telemetry.Record
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
-	Watch(ctx context.Context, f telemetry.Filter, each func(telemetry.Sample) error) error
 	// Watched are the names of the rules whose keys are counted.
 	Watched() map[string]bool
 }

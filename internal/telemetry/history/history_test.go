@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,10 +57,6 @@ func (s *script) Cut(at time.Time) *telemetry.Record {
 func (s *script) Watched() map[string]bool { return map[string]bool{"login": true} }
 
 func (s *script) Recent(telemetry.Filter, int) []telemetry.Sample { return nil }
-
-func (s *script) Watch(context.Context, telemetry.Filter, func(telemetry.Sample) error) error {
-	return nil
-}
 
 const someRules = "rules:\n  - {name: login, key: [client.ip], limit: 5/1m, label: Log in}\n" +
 	"  - {name: search, limit: 100/1m, mode: shadow, candidate: {limit: 50/1m}}\n"

@@ -54,7 +54,6 @@ type Server struct {
 	Audit func(ctx context.Context, f *telemetry.AuditFilter, most int) ([]telemetry.AuditRecord, error)
 
 	Telemetry telemetry.Reader // nil: off, and requests that need it are refused
-	Streams   *web.Streams     // of samples; nil: own ones
 
 	Also []web.Operation // of other handlers below Prefix, for the OpenAPI document
 }
@@ -112,9 +111,6 @@ func newHandler(s Server) (*handler, error) {
 	if h.Log == nil {
 		h.Log = slog.New(slog.DiscardHandler)
 	}
-	if h.Streams == nil {
-		h.Streams = new(web.Streams)
-	}
 	return h, nil
 }
 
@@ -125,12 +121,6 @@ func (h *handler) resource(methods []operation) http.Handler {
 		var answer any
 		if err == nil {
 			answer, err = op.run(h, r.Context(), c)
-		}
-		if serve, ok := answer.(stream); ok && err == nil {
-			answer, err = nil, serve(w, r)
-			if err == nil {
-				return
-			}
 		}
 		if err != nil {
 			p, hides := problemOf(err)

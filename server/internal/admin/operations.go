@@ -24,7 +24,6 @@ type operation struct {
 	versioned    bool // If-Match or If-None-Match is required
 	store        bool // the ledger or the store is needed, and can be down
 	telemetry    bool // needed
-	media        string
 	body         map[string]any
 	errors       []int // besides those that follow from the other fields
 }
@@ -154,9 +153,6 @@ func telemetryOperations() []operation {
 		reading(operation{path: "recent", id: "telemetryRecent", run: (*handler).recent, answer: Samples{},
 			query:   "rule key outcome request most",
 			summary: "Show samples of this server's decisions, the latest first"}),
-		reading(operation{path: "live", id: "telemetryLive", run: (*handler).live, media: "text/event-stream",
-			answer: text, query: "rule key outcome", store: true,
-			summary: "Stream samples of this server's decisions as they are made"}),
 		{method: get, path: "audit", id: "searchAudit", run: (*handler).searchAudit, answer: AuditRecords{},
 			query: "request_id key rule outcome method path node from until most", store: true,
 			summary: "Search the audit log: refusals, bans and changes of all servers, the latest first"},
@@ -228,8 +224,8 @@ func Document(also ...web.Operation) []byte {
 
 func (op *operation) describe() web.Operation {
 	o := web.Operation{Method: op.method, Path: Prefix + op.path, ID: op.id, Summary: op.summary, Body: op.body,
-		Answers: []any{op.answer}, Media: op.media,
-		Errors: append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
+		Answers: []any{op.answer},
+		Errors:  append([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden}, op.errors...),
 	}
 	if _, after, ok := strings.Cut(op.path, "{"); ok {
 		name, _, _ := strings.Cut(after, "}")

@@ -224,15 +224,3 @@ func (h *handler) samplesOf(f telemetry.Filter, id string, most int) []telemetry
 	}
 	return list
 }
-
-// A stream writes an answer as events happen.
-type stream func(w http.ResponseWriter, r *http.Request) error
-
-func (h *handler) live(_ context.Context, c *call) (any, error) {
-	f, err := c.filter()
-	return stream(func(w http.ResponseWriter, r *http.Request) error {
-		return h.Streams.Serve(w, r, func(ctx context.Context, each func(any) error) error {
-			return h.Telemetry.Watch(ctx, f, func(s telemetry.Sample) error { return each(s) })
-		})
-	}), err
-}

@@ -1,12 +1,9 @@
 package admin_test
 
 import (
-	"bufio"
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
@@ -20,7 +17,6 @@ import (
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
-	"github.com/weirproject/weir/server/internal/web"
 )
 
 // fixedReports answers with fixed reports.
@@ -69,28 +65,12 @@ func (f *fixedReports) Recent(filter telemetry.Filter, _ int) []telemetry.Sample
 		{Rule: filter.Rule, Key: filter.Key, Outcome: "passed", Wait: time.Second}}
 }
 
-func (f *fixedReports) Watch(ctx context.Context, _ telemetry.Filter, each func(telemetry.Sample) error) error {
-	for range 3 {
-		if err := each(telemetry.Sample{Rule: "login", Outcome: "passed"}); err != nil {
-			return err
-		}
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// reports gives the server telemetry. Its streams end at once.
-func (w *world) reports() {
-	stopping := make(chan struct{})
-	close(stopping)
-	w.server.Telemetry, w.server.Streams = &fixedReports{}, &web.Streams{Stopping: stopping}
-}
+// reports gives the server telemetry.
+func (w *world) reports() { w.server.Telemetry = &fixedReports{} }
 
 // reports are the answers of the operations that read telemetry, and of explain.
 func reports(t *testing.T) *client {
 	w := memory(t)
-	stopping := make(chan struct{})
-	w.server.Streams = &web.Streams{Stopping: stopping}
 	w.server.Telemetry = &fixedReports{rules: 1}
 	c := w.start()
 	c.ask("GET telemetry/overview?from=15m&most=20", "").has(200, `"step_ns":60000000000`, `"p99_ns":1000000`)
@@ -110,47 +90,11 @@ func reports(t *testing.T) *client {
 		"GET telemetry/overview?most=1001":                                            "allowed: 1 to 1000",
 		"GET telemetry/recent?outcome=lost":                                           "passed, refused, denied or failed",
 		"GET telemetry/recent?most=0":                                                 "a whole number from 1",
-		"GET telemetry/live?outcome=lost":                                             "passed, refused, denied or failed",
 	} {
 		c.ask(line, "").has(400, allowed)
 	}
-	liveIsBounded(t, w, c, stopping)
 	explains(c)
 	return c
-}
-
-// liveIsBounded opens the most streams that there may be, each until its first sample, and one more. It reads them
-// beside the client, who returns an answer when it has ended.
-func liveIsBounded(t *testing.T, w *world, c *client, stopping chan struct{}) {
-	h, err := admin.New(w.server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(h)
-	defer server.Close()
-	var streams []*bufio.Reader
-	for range 64 {
-		response, err := http.Get(server.URL + admin.Prefix + "telemetry/live")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		stream := bufio.NewReader(response.Body)
-		for line := ""; line != "event: sample\n"; {
-			if line, err = stream.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-		}
-		streams = append(streams, stream)
-	}
-	c.ask("GET telemetry/live", "").has(503, "64 streams")
-	close(stopping)
-	c.ask("GET telemetry/live", "").has(200, "event: end")
-	for _, stream := range streams {
-		if rest, err := io.ReadAll(stream); err != nil || !strings.Contains(string(rest), "event: end") {
-			t.Errorf("a stream goes on with %q, %v", rest, err)
-		}
-	}
 }
 
 func explains(c *client) {

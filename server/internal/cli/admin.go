@@ -27,7 +27,6 @@ func (v *server) openAdmin(access, callers *web.Access) (operators, reload http.
 		Mistakes:  mistakesOf,
 		Log:       v.log,
 		Mark:      v.engine.Mark,
-		Streams:   &web.Streams{Stopping: v.ended},
 		NoLedger:  noLedger,
 		Access:    callers,
 		Also:      console.Operations(),

@@ -47,8 +47,7 @@ type server struct {
 	upstreams *gateway.Upstreams
 	frontEnds []frontEnd
 	where     []endpoint
-	opened    bool          // the engine
-	ended     chan struct{} // closed when the server begins to stop
+	opened    bool // the engine
 }
 
 // An endpoint is a front end with its address, for the banner.
@@ -88,7 +87,7 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 			"WEIR_STORE, or the file")
 	}
 	v := &server{system: s, asked: f.asked(s), engine: e, log: log, level: level, repeated: &repeatedLog{log: log},
-		ended: make(chan struct{}), notify: s.notifier(log)}
+		notify: s.notifier(log)}
 	v.life = &lifecycle{unready: v.stopping, log: log}
 	v.life.set(&e.Server)
 	e.Changed = v.changed
@@ -128,11 +127,10 @@ func (v *server) close(flush time.Duration, signals <-chan os.Signal) error {
 	}, most, signals)
 }
 
-// stopping makes the server not ready, and ends the streams of events.
+// stopping makes the server not ready.
 func (v *server) stopping() {
 	v.notify.send("STOPPING=1")
 	v.engine.Metrics.Stopping()
-	close(v.ended)
 }
 
 // changed puts the settings in force that need no restart.

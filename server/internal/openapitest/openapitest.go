@@ -36,7 +36,6 @@ type Witness struct {
 // New is a witness of a handler. Requests of no operation are answered with one of the statuses outside.
 func New(t testing.TB, next http.Handler, document []byte, outside ...int) *Witness {
 	t.Helper()
-	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder) // a text
 	doc, err := openapi3.NewLoader().LoadFromData(document)
 	if err == nil {
 		err = doc.Validate(t.Context())

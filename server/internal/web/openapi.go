@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -42,7 +41,6 @@ type Operation struct {
 	Body map[string]any
 	// Answers are values of the types of the answer; it is one of them. Empty: the status is 204.
 	Answers []any
-	Media   string // type of the answer; "": application/json
 	Errors  []int
 	// Refusal tells that any error status can have an answer instead of a problem.
 	Refusal string
@@ -112,7 +110,7 @@ type document struct {
 
 func (d *document) operation(op *Operation, meanings map[int]string, problem Schema) Schema {
 	answer := d.oneOf(op.Answers)
-	responses := Schema{"200": response("Done.", Schema{cmp.Or(op.Media, "application/json"): answer}, "")}
+	responses := Schema{"200": response("Done.", Schema{"application/json": answer}, "")}
 	if len(op.Answers) == 0 {
 		responses = Schema{"204": response("Done.", nil, "")}
 	}

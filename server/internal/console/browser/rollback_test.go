@@ -1,47 +1,10 @@
 package browser
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 )
-
-// TestLiveShowsRefusedRequest as it happens, only those of the filter, and explains it by a click.
-func TestLiveShowsRefusedRequest(t *testing.T) {
-	t.Parallel()
-	s := startForClients(t)
-	b := open(t, s)
-	b.goTo("/live?lang=en&outcome=refused")
-	b.see("Connected")
-	const hostile = `<img src=x onerror="document.title='owned'">`
-	for i := range 3 {
-		s.asks(t, "203.0.113.7", "/login", "X-Request-Id", fmt.Sprint("order-", i))
-		s.asks(t, "203.0.113.9", "/agent", "User-Agent", hostile)
-	}
-	b.see("order-2")
-	b.see("limit exceeded")
-	b.see(hostile[:40]) // the beginning of a long key is kept
-	if b.is(`document.body.innerText.includes('order-1') || document.querySelector('main img')`) {
-		t.Error("it shows what passed, or a text became an element")
-	}
-	b.see("GET /login")
-	b.usable("live")
-	b.picture("live-en")
-	b.click("button", "Pause")
-	s.asks(t, "203.0.113.7", "/login", "X-Request-Id", "order-3")
-	b.see("Paused; 1 new decision waits.")
-	if b.is(`document.body.innerText.includes('order-3')`) {
-		t.Error("a paused page goes on")
-	}
-	b.click("button", "Resume")
-	b.see("order-3")
-	b.fill("input[placeholder=Key]", "203.0.113.7\r")
-	b.until(`new URLSearchParams(location.search).get('key') === '203.0.113.7'`)
-	b.until(`document.body.innerText.includes('order-3') && !document.body.innerText.includes('onerror')`)
-	b.click("a", "order-3")
-	b.see("Refused now by login")
-}
 
 // writes sets the rule export, which has this revision ("": it is new).
 func (s *server) writes(t *testing.T, limit, etag string) (next string) {

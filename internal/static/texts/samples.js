@@ -1,0 +1,23 @@
+// Texts of samples: English, Chinese.
+export default {
+	'sample.outcome': ['Outcome', '结果'],
+	'sample.reason': ['Reason', '原因'],
+	'sample.request': ['Request ID', '请求 ID'],
+	'sample.target': ['Request and client', '请求与客户端'],
+	'sample.cost': ['Cost', '消耗'],
+	'sample.weight': ['Shown', '抽样'],
+	'sample.oneOf': ['1 of {n}', '{n} 中取 1'],
+	'sample.each': ['each', '全部'],
+	'sample.wait': ['wait {wait}', '等待 {wait}'],
+	'reason.no_rule': ['no rule matched', '没有匹配的规则'],
+	'reason.within_limits': ['within the limits', '在限额内'],
+	'reason.allow_list': ['on an allow list', '在放行名单中'],
+	'reason.limit_exceeded': ['limit exceeded', '超出限额'],
+	'reason.repeated': ['repeated', '重复提交'],
+	'reason.banned': ['banned', '已封禁'],
+	'reason.deny_list': ['on a deny list', '在禁止名单中'],
+	'reason.missing_key': ['the key is missing', '缺少键'],
+	'reason.store_failed': ['the store did not answer', '存储没有应答'],
+	'reason.bad_input': ['invalid request', '请求无效'],
+	'reason.canceled': ['the caller gave up', '调用方已放弃'],
+};
