@@ -13,7 +13,7 @@ import (
 
 const (
 	shortestOnce = time.Second
-	longestOnce  = 24 * time.Hour
+	maxOnce      = 24 * time.Hour
 
 	onceName = "weir.once"
 )
@@ -29,7 +29,7 @@ func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 	switch {
 	case len(id) == 0 || len(id) > MaxLease:
 		return Claim{}, invalid("id", strconv.Itoa(len(id))+" bytes", "1 to 256 bytes")
-	case keep < shortestOnce || keep > longestOnce:
+	case keep < shortestOnce || keep > maxOnce:
 		return Claim{}, invalid("for", keep, "1s to 24h: how long an id is kept")
 	case len(claims) == 0 || len(claims) >= MaxClaims:
 		return Claim{}, invalid("claims", len(claims), "1 to "+strconv.Itoa(MaxClaims-1)+" beside an id")

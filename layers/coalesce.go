@@ -271,7 +271,7 @@ type shard struct {
 // A callUnderWay is a call of the store under way: for one caller with claims of this hash, or for a batch.
 type callUnderWay struct {
 	hash  uint64
-	wide  bool // more than mostShared claims: callers of other claims do not wait for it
+	wide  bool // more than maxShared claims: callers of other claims do not wait for it
 	batch *sharedBatch
 }
 

@@ -16,12 +16,12 @@ var outcomeNames = [tally.Outcomes]string{"passed", "refused", "denied", "failed
 const (
 	claims  = "(claims)"  // claims that callers bring
 	unknown = "(unknown)" // rules that are no longer in force
-	other   = "(other)"   // rules beyond mostRules
+	other   = "(other)"   // rules beyond maxRules
 )
 
-// mostRules bounds the rules that have their own series: the first ones that count anything. Without
+// maxRules bounds the rules that have their own series: the first ones that count anything. Without
 // the bound a scrape of 100,000 rules takes over a second and 11 MB.
-const mostRules = 2000
+const maxRules = 2000
 
 // A counted rule has its counts and their place.
 type counted struct {
@@ -209,7 +209,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	rest.Add(&c.gone.Rule)
 	labels := 0
 	for i, rule := range c.rules {
-		if label := rule.Label(); label != "" && len(label) <= mostLabel && labels < mostRules {
+		if label := rule.Label(); label != "" && len(label) <= maxLabel && labels < maxRules {
 			to <- prometheus.MustNewConstMetric(ruleInfo, prometheus.GaugeValue, 1, rule.Name(), label)
 			labels++
 		}
@@ -261,7 +261,7 @@ func (m *Metrics) Of(rule *rules.Rule) *tally.Rule { return &m.census.Load().of(
 func (c *census) placeOf(t *counted) place {
 	if t.place == nowhere && t.Any() {
 		t.place = together
-		if c.shown < mostRules {
+		if c.shown < maxRules {
 			t.place = own
 			c.shown++
 		}
@@ -284,8 +284,8 @@ func (t *counted) collect(to chan<- prometheus.Metric, name string, shadow bool)
 	}
 }
 
-// mostLabel is the maximum length of an exported label, in bytes.
-const mostLabel = 64
+// maxLabel is the maximum length of an exported label, in bytes.
+const maxLabel = 64
 
 var ruleInfo = prometheus.NewDesc("weir_rule_info",
 	"Label of each rule that has one of at most 64 bytes; the value is 1. Join by rule.",

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	mostReleases    = 10_000
-	mostReleaseKeys = 16 << 20 // bytes of keys
-	releasesAtOnce  = 64
+	maxReleases    = 10_000
+	maxReleaseKeys = 16 << 20 // bytes of keys
+	releasesAtOnce = 64
 
 	firstPause = 25 * time.Millisecond // after a release that was not answered
 	lastPause  = 500 * time.Millisecond
 
 	// An acquire that was sent on another connection is surely read this long after Redis has answered its release.
-	leastOvertaking = 100 * time.Millisecond
-	mostOvertaking  = 500 * time.Millisecond
+	minOvertaking = 100 * time.Millisecond
+	maxOvertaking = 500 * time.Millisecond
 
 	lastReleases = time.Second // that Close waits for at most
 )
@@ -60,7 +60,7 @@ type release struct {
 }
 
 func newReleases(timeout time.Duration, send func(context.Context, weir.Claim) error) *releases {
-	patient := min(max(2*timeout, leastOvertaking), mostOvertaking)
+	patient := min(max(2*timeout, minOvertaking), maxOvertaking)
 	return &releases{send: send, patient: patient,
 		wake: make(chan struct{}, 1), up: make(chan struct{}, 1), stop: make(chan struct{})}
 }
@@ -115,7 +115,7 @@ func (r *releases) add(claim weir.Claim, unsure bool) {
 	claim.Key, claim.Lease, claim.Delay = strings.Clone(claim.Key), strings.Clone(claim.Lease), 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.pending.Load() >= mostReleases || r.bytes+len(claim.Key) > mostReleaseKeys {
+	if r.closed || r.pending.Load() >= maxReleases || r.bytes+len(claim.Key) > maxReleaseKeys {
 		r.lost.Add(1)
 		return
 	}

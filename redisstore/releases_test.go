@@ -125,8 +125,8 @@ func TestReleaseThatOvertakesItsAcquireIsRepeated(t *testing.T) {
 				r.add(held("key"), true)
 				time.Sleep(time.Second)
 				wantCounts(t, r, 0, 1, 0)
-				if to.count() != 2 || to.calls[1] < leastOvertaking {
-					t.Errorf("releases were sent after %v; want two, %v apart", to.calls, leastOvertaking)
+				if to.count() != 2 || to.calls[1] < minOvertaking {
+					t.Errorf("releases were sent after %v; want two, %v apart", to.calls, minOvertaking)
 				}
 			})
 		})
@@ -154,19 +154,19 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 func TestReleasesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := releasing(func(int) error { return errUnrun })
-		for i := range mostReleases + 5 {
+		for i := range maxReleases + 5 {
 			r.add(held(fmt.Sprint(i)), true)
 		}
-		wantCounts(t, r, mostReleases, 0, 5)
+		wantCounts(t, r, maxReleases, 0, 5)
 		r.close(time.Second)
-		wantCounts(t, r, 0, 0, mostReleases+5)
+		wantCounts(t, r, 0, 0, maxReleases+5)
 
 		r, _ = releasing(func(int) error { return errUnrun })
 		long := strings.Repeat("k", weir.MaxKey)
-		for range mostReleaseKeys/weir.MaxKey + 5 {
+		for range maxReleaseKeys/weir.MaxKey + 5 {
 			r.add(held(long), true)
 		}
-		wantCounts(t, r, mostReleaseKeys/weir.MaxKey, 0, 5)
+		wantCounts(t, r, maxReleaseKeys/weir.MaxKey, 0, 5)
 		r.close(time.Second)
 
 		r, _ = releasing(func(int) error { return errUnrun })

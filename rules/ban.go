@@ -34,11 +34,11 @@ func (r *Rule) Bans() *Bans { return r.bans }
 
 const (
 	shortestBan  = time.Second
-	longestBan   = 3650 * 24 * time.Hour // seven of them forgotten one after the other still fit a bucket
+	maxBan       = 3650 * 24 * time.Hour // seven of them forgotten one after the other still fit a bucket
 	forgottenBan = 7 * 24 * time.Hour
 
-	// longestTurn bounds how long a process that stopped while it banned keeps other processes from banning.
-	longestTurn = 10 * time.Second
+	// maxTurn bounds how long a process that stopped while it banned keeps other processes from banning.
+	maxTurn = 10 * time.Second
 )
 
 var refusalsWithin = regexp.MustCompile(`^([1-9][0-9]*) (refusals?|counted) within (\S+)$`)
@@ -58,7 +58,7 @@ func (b *builder) bans(i int, s *Spec, named bool) *Bans {
 	limit := func(word string, spec weir.Spec) *weir.Limit { return b.banLimit(i, s.Name+"."+word, spec) }
 	bans.Hold = limit("ban", weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Microsecond})
 	bans.Refusals = limit("refusals", weir.SlidingLog{Limit: refusals, Window: within})
-	bans.Turn = limit("turn", weir.FixedWindow{Limit: 1, Window: min(bans.Lengths[0], longestTurn)})
+	bans.Turn = limit("turn", weir.FixedWindow{Limit: 1, Window: min(bans.Lengths[0], maxTurn)})
 	bans.Past = limit("bans", weir.TokenBucket{Capacity: int64(len(bans.Lengths)), Refill: 1, Period: forget})
 	return bans
 }
@@ -146,7 +146,7 @@ func (b *builder) forget(i int, given *Ban, lengths []time.Duration) time.Durati
 
 // length reads a time by the rules of limits.
 func (b *builder) length(p place, text string) time.Duration {
-	return b.lengthUpTo(p, text, longestBan, "3650d with its unit, such as 90s, 10m, 1h or 7d")
+	return b.lengthUpTo(p, text, maxBan, "3650d with its unit, such as 90s, 10m, 1h or 7d")
 }
 
 func (b *builder) lengthUpTo(p place, text string, most time.Duration, allowed string) time.Duration {

@@ -28,7 +28,7 @@ func (o *IDs) Of(r *Request) string {
 }
 
 const (
-	longestOnce    = 24 * time.Hour
+	maxOnce        = 24 * time.Hour
 	defaultRepeats = 3
 	refuseWord     = "refuse"
 )
@@ -44,7 +44,7 @@ func (b *builder) once(i int, s *Spec) *IDs {
 	before := len(b.problems)
 	ids := &IDs{by: b.idOf(at(i, "once.by"), given.By, s.Match.Path)}
 	if p := at(i, "once.for"); given.For != "" {
-		ids.Keep = b.lengthUpTo(p, given.For, longestOnce, "24h with its unit, such as 10m")
+		ids.Keep = b.lengthUpTo(p, given.For, maxOnce, "24h with its unit, such as 10m")
 	} else if !b.has(p) {
 		b.add(p, "once.for is missing, such as for: 10m")
 	}

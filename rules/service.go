@@ -86,8 +86,8 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 		Retries:       1, Failures: 5, TLS: given.TLS}
 	s.Addresses = b.addresses(in("addresses"), given.Addresses)
 	s.Connect = b.time(in("timeout.connect"), given.Timeout.Connect, 5*time.Second, time.Millisecond, time.Minute)
-	s.Header = b.time(in("timeout.header"), given.Timeout.Header, 0, time.Millisecond, longestTime)
-	s.Total = b.time(in("timeout.total"), given.Timeout.Total, 0, time.Millisecond, longestTime)
+	s.Header = b.time(in("timeout.header"), given.Timeout.Header, 0, time.Millisecond, maxTime)
+	s.Total = b.time(in("timeout.total"), given.Timeout.Total, 0, time.Millisecond, maxTime)
 	s.Idle = b.time(in("timeout.idle"), given.Timeout.Idle, 4*time.Second, 10*time.Millisecond, time.Hour)
 	if given.Retries != nil {
 		s.Retries = b.between(in("retries"), *given.Retries, 0, bounds.Retries)
@@ -97,9 +97,9 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 	}
 	s.MaxBody = b.size(in("max_body"), given.MaxBody)
 	s.RetrySafe = word(b, in("retry_safe"), given.RetrySafe, safeRetries) == safeRetries[0]
-	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, longestTime)
+	s.Eject = b.time(in("health.eject"), given.Health.Eject, 10*time.Second, 100*time.Millisecond, maxTime)
 	s.EjectMax = b.time(in("health.eject_max"), given.Health.EjectMax, max(5*time.Minute, s.Eject), s.Eject,
-		longestTime)
+		maxTime)
 	b.healthCheck(in, s, &given.Health)
 	b.serviceTLS(in, s)
 	return s
@@ -127,8 +127,8 @@ func (b *builder) healthCheck(in func(string) place, s *Service, given *Health) 
 // safeRetries are the words of retry_safe.
 var safeRetries = []string{"once", "never"}
 
-// longestTime is the longest time of a service.
-const longestTime = 24 * time.Hour
+// maxTime is the longest time of a service.
+const maxTime = 24 * time.Hour
 
 // time reads a duration.
 func (b *builder) time(p place, text string, usual, least, most time.Duration) time.Duration {

@@ -17,8 +17,8 @@ import (
 // store fails again within a minute of its recovery, up to a minute: an unsteady store must not fill the log
 // and the history.
 const (
-	recoveredAfter  = time.Second
-	longestRecovery = time.Minute
+	recoveredAfter = time.Second
+	maxRecovery    = time.Minute
 )
 
 // An outage logs when the store stops responding, and when it responds again.
@@ -62,7 +62,7 @@ func (o *outage) fail(err error) {
 	o.last = time.Now()
 	o.failed++
 	if o.down.CompareAndSwap(false, true) {
-		if o.wait = min(2*o.wait, longestRecovery); time.Since(o.up) >= longestRecovery {
+		if o.wait = min(2*o.wait, maxRecovery); time.Since(o.up) >= maxRecovery {
 			o.wait = recoveredAfter
 		}
 		o.log.Warn("store is not responding: rules apply their on_store_error", "error", err)

@@ -33,9 +33,9 @@ func TestUnsteadyStoreIsOneOutage(t *testing.T) {
 		if want := []string{"degraded", "recovered", "degraded"}; !slices.Equal(kinds, want) {
 			t.Errorf("300 failures in ten minutes are told as %v, want %v", kinds, want)
 		}
-		time.Sleep(longestRecovery)
+		time.Sleep(maxRecovery)
 		o.recover()
-		time.Sleep(longestRecovery)
+		time.Sleep(maxRecovery)
 		kinds = nil
 		o.fail(context.DeadlineExceeded)
 		o.recover()

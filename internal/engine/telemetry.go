@@ -210,8 +210,8 @@ func (e *Engine) describe(n *telemetry.Node) {
 	}
 }
 
-// leastCalls is how many store calls a description needs for its latencies.
-const leastCalls = 20
+// minCalls is how many store calls a description needs for its latencies.
+const minCalls = 20
 
 // describeStore describes the store and its layers: latencies and shares of the time since the description with enough
 // calls before it.
@@ -242,7 +242,7 @@ func (e *Engine) describeStore(n *telemetry.Node, w *watcher) {
 		n.RecallHits = min(1, float64(recalled)/float64(decided))
 		n.LeaseHits = e.leased(decided, recalled, now.asked-w.before.asked)
 	}
-	if calls.Total() >= leastCalls || w.at.IsZero() {
+	if calls.Total() >= minCalls || w.at.IsZero() {
 		w.before = now
 	}
 }

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	longestLine   = 64 << 10 // of a simple text or an error
-	longestNumber = 24       // digits of a number, with its sign
-	kept          = 64       // bytes of a line that are kept
+	maxLine   = 64 << 10 // of a simple text or an error
+	maxNumber = 24       // digits of a number, with its sign
+	kept      = 64       // bytes of a line that are kept
 )
 
 // reader parses the framing of replies. It refuses all that the client library may parse
@@ -76,9 +76,9 @@ func (r *reader) header(p []byte) (rest []byte, done bool, err error) {
 	if len(part) > 0 {
 		r.last = part[len(part)-1]
 	}
-	most := longestNumber
+	most := maxNumber
 	if len(r.line) > 0 && strings.IndexByte("+-,(", r.line[0]) >= 0 {
-		most = longestLine
+		most = maxLine
 	}
 	switch {
 	case r.length > most:

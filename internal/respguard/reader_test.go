@@ -129,9 +129,9 @@ func (p *parser) line() ([]byte, error) {
 		return nil, errCut
 	}
 	line, _, ended := bytes.Cut(rest, []byte("\n"))
-	most := longestNumber
+	most := maxNumber
 	if len(line) > 0 && bytes.IndexByte([]byte("+-,("), line[0]) >= 0 {
-		most = longestLine
+		most = maxLine
 	}
 	switch {
 	case len(line) > most:

@@ -26,30 +26,30 @@ func rulesOf(from, to int) string {
 
 // Of more rules than are watched, those with the most requests are, in the end.
 func TestBusyRulesAreWatched(t *testing.T) {
-	n := newNode(t, rulesOf(0, mostWatched+3), true)
+	n := newNode(t, rulesOf(0, maxWatched+3), true)
 	var v gate.Verdict
 	ask := func(rule, times int) {
 		for range times {
 			n.gate.Decide(t.Context(), &rules.Request{Service: fmt.Sprint("s", rule), User: "a"}, gate.Once, &v)
 		}
 	}
-	for i := range mostWatched + 3 {
+	for i := range maxWatched + 3 {
 		ask(i, 1)
 	}
-	if len(n.watched) != mostWatched || n.Watched()[fmt.Sprint("r", mostWatched)] {
+	if len(n.watched) != maxWatched || n.Watched()[fmt.Sprint("r", maxWatched)] {
 		t.Fatalf("%d rules are watched", len(n.watched))
 	}
 	n.Cut(n.clock)
 	for range 3 {
-		for i := range mostWatched + 3 {
+		for i := range maxWatched + 3 {
 			ask(i, 1+i)
 		}
 		record := n.Cut(n.clock)
-		if len(record.Rules) != mostWatched+3 {
+		if len(record.Rules) != maxWatched+3 {
 			t.Fatalf("%d rules in a record", len(record.Rules))
 		}
 	}
-	for i := range mostWatched + 3 {
+	for i := range maxWatched + 3 {
 		if got, want := n.Watched()[fmt.Sprint("r", i)], i >= 3; got != want {
 			t.Errorf("rule %d is watched: %v", i, got)
 		}

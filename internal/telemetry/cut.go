@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	mostTop    = 20   // keys of a RuleRecord by refused and by passed requests
-	leastShare = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
+	maxTopBound = 20   // keys of a RuleRecord by refused and by passed requests
+	minShare    = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
 )
 
 // MostRules are the rules of a set that have counts of their own in a Record: the first ones, so that it is the same
@@ -147,7 +147,7 @@ func (c *Comparison) Add(o *Comparison) {
 func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	var list []*entry
 	distinct := 0.0
-	least := record.Counts.requests() / leastShare
+	least := record.Counts.requests() / minShare
 	for i := range w.entries {
 		e := &w.entries[i]
 		distinct += w.weight(e)
@@ -156,7 +156,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 		}
 	}
 	record.Distinct = uint64(distinct)
-	seen := make(map[*entry]bool, 2*mostTop)
+	seen := make(map[*entry]bool, 2*maxTopBound)
 	for _, count := range []func(*entry) uint32{
 		func(e *entry) uint32 { return e.refused },
 		func(e *entry) uint32 { return e.passed },
@@ -164,7 +164,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 		slices.SortFunc(list, func(a, b *entry) int {
 			return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.key, b.key))
 		})
-		for _, e := range list[:min(mostTop, len(list))] {
+		for _, e := range list[:min(maxTopBound, len(list))] {
 			if count(e) == 0 || seen[e] {
 				continue
 			}
@@ -190,7 +190,7 @@ func (r *Recorder) Watched() map[string]bool {
 // makeRoom ends the watch of the rule with the fewest requests in an interval, if a rule that is not watched had
 // more.
 func (r *Recorder) makeRoom(rules map[string]tally.Counts) {
-	if len(r.watched) < mostWatched {
+	if len(r.watched) < maxWatched {
 		return
 	}
 	requests := func(name string) uint64 {

@@ -29,7 +29,7 @@ const mostMemory = 110 << 20
 // Memory stays below the stated one while every rule is asked for by more keys than it counts, half of them refused and
 // as long as keys get.
 func TestMemoryIsBounded(t *testing.T) {
-	n := newNode(t, rulesOf(0, mostWatched), true)
+	n := newNode(t, rulesOf(0, maxWatched), true)
 	each := 12_000
 	if testing.Short() {
 		each = 6_000

@@ -26,7 +26,7 @@ type RuleRecord struct {
 	// Distinct is the estimated number of keys with requests in the last 5 to 10 minutes. Over intervals and nodes the
 	// largest is a lower bound.
 	Distinct uint64 `json:"distinct,omitempty"`
-	// Top are the keys with most refused and with most passed requests, at most mostTop of each, without
+	// Top are the keys with most refused and with most passed requests, at most maxTopBound of each, without
 	// Share. Keys below 1/1000 of the rule's requests are left out.
 	Top []KeyRate `json:"top,omitempty"`
 }

@@ -111,7 +111,7 @@ func (r *Recorder) Rules(set *rules.Set) {
 			r.watched = append(r.watched, w)
 		}
 	}
-	r.full.Store(len(r.watched) >= mostWatched)
+	r.full.Store(len(r.watched) >= maxWatched)
 	r.watching.Store(&places)
 }
 
@@ -260,7 +260,7 @@ func (r *Recorder) watch(p *place) *table {
 		return nil
 	}
 	defer r.mu.Unlock()
-	if t := p.table.Load(); t != nil || len(r.watched) >= mostWatched {
+	if t := p.table.Load(); t != nil || len(r.watched) >= maxWatched {
 		return t
 	}
 	size, larges := small, 0
@@ -269,12 +269,12 @@ func (r *Recorder) watch(p *place) *table {
 			larges++
 		}
 	}
-	if larges < mostLarge {
+	if larges < maxLarge {
 		size = large
 	}
 	w := newWatched(p, r.Metrics.Of(p.rule), size, r.Now().Unix())
 	r.watched = append(r.watched, w)
-	r.full.Store(len(r.watched) >= mostWatched)
+	r.full.Store(len(r.watched) >= maxWatched)
 	return w.table
 }
 

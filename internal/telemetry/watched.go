@@ -22,13 +22,13 @@ var (
 )
 
 const (
-	mostWatched = 256 // rules
-	mostLarge   = 24
-	frequent    = 500 // a key is frequent with 1/500 of the requests of its rule since the last Cut, and
-	leastHeavy  = 16  // as many requests
-	// leastSamples is the number of samples of a key that shows that it is frequent: fewer are chance.
-	leastSamples = 8
-	idleCuts     = 6 // after which a frequent key is forgotten
+	maxWatched = 256 // rules
+	maxLarge   = 24
+	frequent   = 500 // a key is frequent with 1/500 of the requests of its rule since the last Cut, and
+	minHeavy   = 16  // as many requests
+	// minSamples is the number of samples of a key that shows that it is frequent: fewer are chance.
+	minSamples = 8
+	idleCuts   = 6 // after which a frequent key is forgotten
 	// generation is the time after which a key without requests is forgotten; it may take twice as long.
 	generation = 300 // seconds
 )
@@ -154,7 +154,7 @@ func (e *entry) add(passed, refused uint32, units uint64) {
 func (e *entry) sum() uint64 { return uint64(e.passed) + uint64(e.refused) }
 
 // least is the number of requests since the last Cut that makes a key frequent.
-func (w *watched) least() uint64 { return max(leastHeavy, w.sum()/frequent) }
+func (w *watched) least() uint64 { return max(minHeavy, w.sum()/frequent) }
 
 // sum is the number of the rule's requests since the last Cut.
 func (w *watched) sum() uint64 {
@@ -244,7 +244,7 @@ func (w *watched) promote() {
 		for i := range s.top {
 			k := &s.top[i]
 			n := uint32(float64(k.count) * s.mean())
-			if k.count < leastSamples || uint64(n) < least || w.heavy >= w.scale.heavy {
+			if k.count < minSamples || uint64(n) < least || w.heavy >= w.scale.heavy {
 				continue
 			}
 			if _, found := t.find(k.hash); found {

@@ -20,9 +20,9 @@ type Page struct {
 	RequestID         string
 }
 
-// longestAccept is the longest Accept or Accept-Language that is read, in bytes: browsers send some 200, and a refusal
+// maxAccept is the longest Accept or Accept-Language that is read, in bytes: browsers send some 200, and a refusal
 // must stay cheap.
-const longestAccept = 2048
+const maxAccept = 2048
 
 // readable reports whether the lines of a field are short enough to be read.
 func readable(lines []string) bool {
@@ -30,7 +30,7 @@ func readable(lines []string) bool {
 	for _, line := range lines {
 		bytes += len(line)
 	}
-	return bytes <= longestAccept
+	return bytes <= maxAccept
 }
 
 // PrefersPage reports whether the lines of Accept (RFC 9110, section 12.5.1) prefer HTML to JSON. Equal weights, such

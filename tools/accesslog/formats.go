@@ -123,7 +123,7 @@ func detect(formats []format, sample []string, d *draft) (found format, best rea
 }
 
 // excerpt is the beginning of a line in quotes.
-func excerpt(line string) string { return strconv.Quote(line[:min(len(line), longestExample)]) }
+func excerpt(line string) string { return strconv.Quote(line[:min(len(line), maxExample)]) }
 
 // try reads lines.
 func (f *format) try(sample []string, d *draft) (r reading) {

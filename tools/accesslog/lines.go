@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// longestLine is the longest line that is read.
-	longestLine = 64 << 10
+	// maxLine is the longest line that is read.
+	maxLine = 64 << 10
 	// endless is the length of a line that no log has.
 	endless = 64 << 20
 )
@@ -34,7 +34,7 @@ var foreign = map[string]string{"\x28\xb5\x2f\xfd": "zstd", "\x50\x2a\x4d\x18": 
 
 // openLines finds out by the first bytes how the file is compressed.
 func openLines(name string, r io.Reader) (*lines, error) {
-	l := &lines{name: name, text: bufio.NewReaderSize(r, longestLine+2)} // with CR LF
+	l := &lines{name: name, text: bufio.NewReaderSize(r, maxLine+2)} // with CR LF
 	head, _ := l.text.Peek(6)
 	for magic, kind := range foreign {
 		if strings.HasPrefix(string(head), magic) {
@@ -47,7 +47,7 @@ func openLines(name string, r io.Reader) (*lines, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: gzip: %w", name, err)
 		}
-		l.text, l.gzip = bufio.NewReaderSize(plain, longestLine+2), true
+		l.text, l.gzip = bufio.NewReaderSize(plain, maxLine+2), true
 	}
 	if mark, _ := l.text.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		l.text.Discard(3)
@@ -77,7 +77,7 @@ func (l *lines) next() (line []byte, err error) {
 
 // readPast reads past the rest of a line that starts with beginning.
 func (l *lines) readPast(beginning []byte) (line []byte, err error) {
-	line = bytes.Clone(beginning[:longestExample])
+	line = bytes.Clone(beginning[:maxExample])
 	l.number++
 	length := len(beginning)
 	for err = bufio.ErrBufferFull; err == bufio.ErrBufferFull; {

@@ -30,13 +30,13 @@ type Options struct {
 
 const (
 	defaultWindow = time.Minute
-	// mostWaiting is how many requests of all files wait to be sorted, whatever the window; each holds its line.
-	mostWaiting = 1 << 17
+	// maxWaiting is how many requests of all files wait to be sorted, whatever the window; each holds its line.
+	maxWaiting = 1 << 17
 	// detectLines is how many lines of a file tell its format.
 	detectLines = 100
-	// examples is how many lines that could not be read are kept, each with at most longestExample bytes.
-	examples       = 5
-	longestExample = 300
+	// examples is how many lines that could not be read are kept, each with at most maxExample bytes.
+	examples   = 5
+	maxExample = 300
 )
 
 // A File has the findings in a file.
@@ -110,7 +110,7 @@ func Open(names []string, stdin io.Reader, o Options) (*Log, error) {
 	}
 	for i, f := range l.files {
 		f.order.window = cmp.Or(o.Window, defaultWindow).Microseconds()
-		f.order.most = max(1, mostWaiting/len(names))
+		f.order.most = max(1, maxWaiting/len(names))
 		if f.began {
 			l.merge.push(entry{f.earliest - f.order.window, int64(i), i})
 		}
@@ -320,7 +320,7 @@ func (f *file) nextLine() (number int64, text string, err error) {
 func (f *file) unread(number int64, text string, err error) {
 	f.Unread++
 	if len(f.Examples) < examples {
-		text = text[:min(len(text), longestExample)]
+		text = text[:min(len(text), maxExample)]
 		f.Examples = append(f.Examples, Unread{number, strings.ToValidUTF8(text, "\ufffd"), err.Error()})
 	}
 }

@@ -208,8 +208,8 @@ func TestFewRequestsWait(t *testing.T) {
 }
 
 func TestLongLinesAreReadPast(t *testing.T) {
-	long := line(1, "/"+strings.Repeat("x", longestLine))
-	longest := line(2, "/"+strings.Repeat("x", longestLine-len(line(2, "/"))+1))
+	long := line(1, "/"+strings.Repeat("x", maxLine))
+	longest := line(2, "/"+strings.Repeat("x", maxLine-len(line(2, "/"))+1))
 	l := open(t, Options{}, write(t, "a.log", line(0, "/a")+long+longest+line(3, "/b")))
 	if list := all(t, l); len(list) != 3 || list[2].Line != 4 {
 		t.Errorf("%d requests", len(list))
@@ -218,13 +218,13 @@ func TestLongLinesAreReadPast(t *testing.T) {
 	if file.Unread != 1 || len(file.Examples) != 1 || file.Examples[0].Why != errTooLong.Error() || file.Examples[0].Line != 2 {
 		t.Errorf("files: %+v", file)
 	}
-	if len(file.Examples[0].Text) > longestExample {
+	if len(file.Examples[0].Text) > maxExample {
 		t.Errorf("the example has %d bytes", len(file.Examples[0].Text))
 	}
 }
 
 func TestTextIsBounded(t *testing.T) {
-	bomb := write(t, "bomb.gz", gzipped(line(0, "/a")+strings.Repeat("\x00", endless+longestLine)))
+	bomb := write(t, "bomb.gz", gzipped(line(0, "/a")+strings.Repeat("\x00", endless+maxLine)))
 	if _, err := Open([]string{bomb}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "this is no access log") {
 		t.Errorf("a line without an end: %v", err)
 	}

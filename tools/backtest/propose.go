@@ -17,8 +17,8 @@ import (
 // them. Peaks do not show who the clients are, so without good clients no limit is proposed.
 
 const (
-	// leastKeys is the smallest number of keys for a proposal.
-	leastKeys = 30
+	// minKeys is the smallest number of keys for a proposal.
+	minKeys = 30
 	// wide is the smallest ratio of a gap between peaks, and far the ratio at which good clients are doubted.
 	wide = 2.0
 	far  = 4.0
@@ -112,8 +112,8 @@ func (r *replay) draft(name string) (*draft, error) {
 	switch {
 	case len(rule.Components()) == 0:
 		d.say("one_key")
-	case len(all) < leastKeys:
-		d.say("few_keys", "count", fmt.Sprint(len(all)), "least", fmt.Sprint(leastKeys))
+	case len(all) < minKeys:
+		d.say("few_keys", "count", fmt.Sprint(len(all)), "least", fmt.Sprint(minKeys))
 	default:
 		usual, most := d.look(all, keys, r.config)
 		d.limits(windowed(rule).Spec(), usual, most)
@@ -134,8 +134,8 @@ func (d *draft) look(all []int64, keys *keys, c *Config) (usual, most int64) {
 	switch {
 	case c.Good == nil:
 		d.say("nobody_good")
-	case len(good) < leastKeys:
-		d.say("few_good", "count", count(len(good)), "least", fmt.Sprint(leastKeys))
+	case len(good) < minKeys:
+		d.say("few_good", "count", count(len(good)), "least", fmt.Sprint(minKeys))
 	default:
 		return d.lookAtGood(good, keys, c, window, count)
 	}

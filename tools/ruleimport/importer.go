@@ -188,14 +188,14 @@ func (j *Job) wrongAt(file string, line, column int, format string, args ...any)
 	j.problems = append(j.problems, problem)
 }
 
-// longestSource is the most of a line that a mistake shows.
-const longestSource = 200
+// maxSource is the most of a line that a mistake shows.
+const maxSource = 200
 
 func lineOf(text []byte, line int) string {
 	for one := range strings.Lines(string(text)) {
 		if line--; line == 0 {
 			one = comment(strings.TrimRight(one, "\r\n"))
-			return one[:min(len(one), longestSource)]
+			return one[:min(len(one), maxSource)]
 		}
 	}
 	return ""
@@ -258,8 +258,8 @@ func firstProblem(err error) string {
 	return err.Error()
 }
 
-// longestName leaves room for a number after it.
-const longestName = 120
+// maxNameLength leaves room for a number after it.
+const maxNameLength = 120
 
 // name is a name for a rule: letters, digits and . _ - as they are, and a number after one that is taken.
 func (j *Job) name(text string) string {
@@ -269,7 +269,7 @@ func (j *Job) name(text string) string {
 		}
 		return '_'
 	}, text)
-	text = cmp.Or(text[:min(len(text), longestName)], "rule")
+	text = cmp.Or(text[:min(len(text), maxNameLength)], "rule")
 	for n, name := 2, text; ; n++ {
 		if !j.names[name] {
 			return name

@@ -239,7 +239,7 @@ func TestNames(t *testing.T) {
 	} {
 		sum := sha256.Sum256([]byte(suffix))
 		want = strings.Replace(want, "HASH", hex.EncodeToString(sum[:8]), 1)
-		if got := nameOf(suffix); got != want || len(got) > longestName {
+		if got := nameOf(suffix); got != want || len(got) > maxNameLength {
 			t.Errorf("%q is called %q, want %q", suffix, got, want)
 		}
 	}

@@ -87,14 +87,14 @@ func (h *Hash) address() {
 	h.target = prefix.String() // one spelling for each network
 }
 
-const longestName = 128
+const maxNameLength = 128
 
 // nameOf returns the name of a hash's rule: the key without the prefix, or if that is not a valid
 // name, one derived from it.
 func nameOf(suffix string) string {
-	plain := make([]byte, 0, longestName)
+	plain := make([]byte, 0, maxNameLength)
 	for _, c := range suffix {
-		if len(plain) == longestName {
+		if len(plain) == maxNameLength {
 			break
 		}
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
@@ -108,5 +108,5 @@ func nameOf(suffix string) string {
 	}
 	sum := sha256.Sum256([]byte(suffix))
 	mark := "-" + hex.EncodeToString(sum[:8])
-	return string(plain[:min(len(plain), longestName-len(mark))]) + mark
+	return string(plain[:min(len(plain), maxNameLength-len(mark))]) + mark
 }

@@ -35,8 +35,8 @@ const (
 	// maxAnswer bounds what is read of an answer.
 	maxAnswer = 64 << 10
 
-	firstPause   = time.Second
-	longestPause = time.Minute
+	firstPause = time.Second
+	maxPause   = time.Minute
 )
 
 // Formats are the forms of a message: all its values, or a text for people.
@@ -187,7 +187,7 @@ func (w *Webhook) deliver(ctx context.Context, m *message) {
 			w.Log.Warn("webhook: a message was not accepted, and is repeated", "alert", ID(&m.Alert), "error", err)
 		}
 		pause.For(wait, ctx.Done())
-		wait = min(2*wait, longestPause)
+		wait = min(2*wait, maxPause)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestMessagesAreRepeated(t *testing.T) {
 				t.Errorf("%v %v: %d sent, %d failed after %d posts", c.list, c.texts, sent, failed, len(a.bodies))
 			}
 			for i := 2; i < len(a.times); i++ {
-				if before, gap := a.times[i-1].Sub(a.times[i-2]), a.times[i].Sub(a.times[i-1]); gap < before || gap > longestPause {
+				if before, gap := a.times[i-1].Sub(a.times[i-2]), a.times[i].Sub(a.times[i-1]); gap < before || gap > maxPause {
 					t.Errorf("a pause of %v after one of %v", gap, before)
 				}
 			}

@@ -100,8 +100,8 @@ func (o *outlet) run(ctx context.Context) {
 
 // The wait of a sink that failed.
 const (
-	firstWait   = 100 * time.Millisecond
-	longestWait = 5 * time.Second
+	firstWait = 100 * time.Millisecond
+	maxWait   = 5 * time.Second
 )
 
 // tellEvery is the shortest time between two lines about failures of a sink, which an unsteady connection repeats.
@@ -124,7 +124,7 @@ func (o *outlet) retry(wait time.Duration, err error) time.Duration {
 		o.log.Warn("audit records cannot be written: they wait, and what exceeds the queue is lost", "sink",
 			o.sink.Name(), "error", err)
 	}
-	return min(max(2*wait, firstWait), longestWait)
+	return min(max(2*wait, firstWait), maxWait)
 }
 
 func pause(ctx context.Context, wait time.Duration) {

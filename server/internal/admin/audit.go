@@ -19,7 +19,7 @@ type AuditRecords struct {
 // Defaults of a search of the audit log.
 const (
 	defaultAudit = 100
-	mostAudit    = 1000
+	maxAudit     = 1000
 	auditSpan    = 24 * time.Hour
 	auditWithin  = 10 * time.Second // a search reads all records of its interval
 )
@@ -30,7 +30,7 @@ func (h *handler) searchAudit(ctx context.Context, c *call) (any, error) {
 		return nil, web.Refuse(http.StatusForbidden, "this server has no audit log that it can read: start it with "+
 			"--audit redis, or --audit FILE")
 	}
-	most, err := c.most(defaultAudit, mostAudit)
+	most, err := c.most(defaultAudit, maxAudit)
 	if err != nil {
 		return nil, err
 	}

@@ -37,9 +37,9 @@ type Explanation struct {
 
 // Bounds of an explanation.
 const (
-	mostExplained = 64  // rules
-	mostText      = 512 // bytes of a text
-	mostDecided   = 20  // samples
+	maxExplained = 64  // rules
+	maxText      = 512 // bytes of a text
+	maxDecided   = 20  // samples
 )
 
 // explain answers which rules apply to a key, an address or a request, and why. It does not charge.
@@ -51,8 +51,8 @@ func (h *handler) explain(ctx context.Context, c *call) (any, error) {
 	if (q.Text == "") == (q.Request == nil) {
 		return nil, web.Refuse(invalid, "allowed: text or request, one of them")
 	}
-	if len(q.Text) > mostText {
-		return nil, web.Refuse(invalid, "text has %d bytes; allowed: at most %d", len(q.Text), mostText)
+	if len(q.Text) > maxText {
+		return nil, web.Refuse(invalid, "text has %d bytes; allowed: at most %d", len(q.Text), maxText)
 	}
 	var e *Explanation
 	var err error
@@ -64,8 +64,8 @@ func (h *handler) explain(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.More += int64(max(0, len(e.Rules)-mostExplained))
-	e.Rules = e.Rules[:min(len(e.Rules), mostExplained)]
+	e.More += int64(max(0, len(e.Rules)-maxExplained))
+	e.Rules = e.Rules[:min(len(e.Rules), maxExplained)]
 	return render(e, nil)
 }
 
@@ -99,7 +99,7 @@ func (h *handler) explainText(ctx context.Context, text string) (*Explanation, e
 		}
 	}
 	if h.Telemetry != nil && only == "" {
-		e.Samples = append(e.Samples, h.Telemetry.Recent(telemetry.Filter{Key: text}, mostDecided)...)
+		e.Samples = append(e.Samples, h.Telemetry.Recent(telemetry.Filter{Key: text}, maxDecided)...)
 	}
 	for _, rule := range h.Gate.Rules().Rules() {
 		if only != "" && rule.Name() != only {
@@ -124,7 +124,7 @@ func (h *handler) explainKey(ctx context.Context, rule *rules.Rule, text string,
 	if err != nil {
 		return nil
 	}
-	if len(e.Rules) == 4*mostExplained { // of which the worst are shown
+	if len(e.Rules) == 4*maxExplained { // of which the worst are shown
 		e.More++
 		return nil
 	}
@@ -144,7 +144,7 @@ func (h *handler) ofRequest(id string, e *Explanation) (rule, key string) {
 	if h.Telemetry == nil {
 		return "", id
 	}
-	list := h.samplesOf(telemetry.Filter{}, id, mostDecided)
+	list := h.samplesOf(telemetry.Filter{}, id, maxDecided)
 	if len(list) == 0 {
 		return "", id
 	}
@@ -207,7 +207,7 @@ func (h *handler) explainRequest(ctx context.Context, q *ExplainedRequest) (*Exp
 	for i := range e.Rules {
 		if one := &e.Rules[i]; one.Decides && one.Key != "" && h.Telemetry != nil {
 			f := telemetry.Filter{Rule: one.Rule, Key: one.Key}
-			e.Samples = append(e.Samples, h.Telemetry.Recent(f, mostDecided)...)
+			e.Samples = append(e.Samples, h.Telemetry.Recent(f, maxDecided)...)
 		}
 	}
 	ids := e.Exceptions

@@ -28,10 +28,10 @@ type Samples struct {
 
 // Defaults and maxima of the parameter most.
 const (
-	defaultRules, mostRules     = 200, 1000
-	defaultKeys, mostKeys       = 50, 200
-	defaultMarks, mostMarks     = 200, 1000
-	defaultSamples, mostSamples = 100, 1000
+	defaultRules, maxRules     = 200, 1000
+	defaultKeys, maxKeys       = 50, 200
+	defaultMarks, maxMarks     = 200, 1000
+	defaultSamples, maxSamples = 100, 1000
 )
 
 // A rendered answer is JSON. The types of telemetry are encoded by encoding/json, which knows durations.
@@ -51,7 +51,7 @@ func render(answer any, err error) (any, error) {
 const (
 	reportLasts = 2 * time.Second
 	slowLasts   = 10 // times as long as it took
-	mostReports = 32
+	maxReports  = 32
 )
 
 // reports are the last answers, by path and query.
@@ -75,7 +75,7 @@ func (r *reports) of(ctx context.Context, c *call, answer func(context.Context) 
 	r.mu.Lock()
 	one := r.list[key]
 	if one == nil || now.After(one.until) {
-		if r.list == nil || len(r.list) >= mostReports {
+		if r.list == nil || len(r.list) >= maxReports {
 			r.list = make(map[string]*report)
 		}
 		one = &report{until: now.Add(reportLasts)}
@@ -139,7 +139,7 @@ func (c *call) moment(name string, now time.Time) (time.Time, error) {
 }
 
 func (h *handler) overview(ctx context.Context, c *call) (any, error) {
-	q, err := c.interval(defaultRules, mostRules)
+	q, err := c.interval(defaultRules, maxRules)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (h *handler) overview(ctx context.Context, c *call) (any, error) {
 }
 
 func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
-	q, err := c.interval(defaultKeys, mostKeys)
+	q, err := c.interval(defaultKeys, maxKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -162,13 +162,13 @@ func (h *handler) ruleReport(ctx context.Context, c *call) (any, error) {
 }
 
 func (h *handler) keyHistory(ctx context.Context, c *call) (any, error) {
-	q, err := c.interval(defaultKeys, mostKeys)
+	q, err := c.interval(defaultKeys, maxKeys)
 	if err != nil {
 		return nil, err
 	}
 	key := c.query.Get("key")
-	if key == "" || len(key) > mostText {
-		return nil, web.Refuse(http.StatusBadRequest, "key has %d bytes; allowed: 1 to %d", len(key), mostText)
+	if key == "" || len(key) > maxText {
+		return nil, web.Refuse(http.StatusBadRequest, "key has %d bytes; allowed: 1 to %d", len(key), maxText)
 	}
 	return h.reports.of(ctx, c, func(ctx context.Context) (any, error) { return render(h.Telemetry.Key(ctx, key, q)) })
 }
@@ -179,7 +179,7 @@ func (h *handler) nodes(ctx context.Context, _ *call) (any, error) {
 }
 
 func (h *handler) marks(ctx context.Context, c *call) (any, error) {
-	q, err := c.interval(defaultMarks, mostMarks)
+	q, err := c.interval(defaultMarks, maxMarks)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (h *handler) recent(_ context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	most, err := c.most(defaultSamples, mostSamples)
+	most, err := c.most(defaultSamples, maxSamples)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (h *handler) recent(_ context.Context, c *call) (any, error) {
 // samplesOf returns the samples of a request ID.
 func (h *handler) samplesOf(f telemetry.Filter, id string, most int) []telemetry.Sample {
 	list := []telemetry.Sample{}
-	for _, s := range h.Telemetry.Recent(f, mostSamples) {
+	for _, s := range h.Telemetry.Recent(f, maxSamples) {
 		if s.RequestID == id && len(list) < most {
 			list = append(list, s)
 		}

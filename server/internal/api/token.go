@@ -19,8 +19,8 @@ const (
 
 	reservation = reservedPrefix + "reservation" // the name of the limit of reservations
 	defaultTTL  = "1h"
-	leastTTL    = time.Second
-	mostTTL     = 7 * 24 * time.Hour
+	minTTL      = time.Second
+	maxTTL      = 7 * 24 * time.Hour
 )
 
 // A token is a receipt that a caller keeps: base64url of JSON. It has a version, because it may outlive
@@ -158,7 +158,7 @@ func inRule(rule *rules.Rule, limit *weir.Limit) *weir.Limit {
 // guard is the lease of a reservation. Releasing it settles the reservation.
 func (a *api) guard(id, ttl string) (weir.Claim, error) {
 	limit, err := a.limits.limit(reservation, "concurrency 1 ttl "+ttl)
-	if err != nil || limit.Period() < leastTTL.Microseconds() || limit.Period() > mostTTL.Microseconds() {
+	if err != nil || limit.Period() < minTTL.Microseconds() || limit.Period() > maxTTL.Microseconds() {
 		return weir.Claim{}, web.Invalid("ttl", strconv.Quote(ttl), "a duration from 1s to 7d, such as 30m", 0)
 	}
 	return weir.Claim{Key: id, Limit: limit, Cost: 1, Lease: id}, nil

@@ -102,8 +102,8 @@ func importRules(ctx context.Context, s *System, f *importFlags, format string, 
 	return nil
 }
 
-// mostDiffering is the share of requests that may be decided otherwise: limits saw other times than the log has.
-const mostDiffering = 0.01
+// maxDiffering is the share of requests that may be decided otherwise: limits saw other times than the log has.
+const maxDiffering = 0.01
 
 // compare replays the log through the rules, and reports whether they decide too many requests otherwise.
 func (f *importFlags) compare(ctx context.Context, s *System, file *rules.File) (differs bool, err error) {
@@ -132,7 +132,7 @@ func (f *importFlags) compare(ctx context.Context, s *System, file *rules.File) 
 	if a.Requests == 0 {
 		return false, errors.New("--verify: no request of the log is decided, so nothing follows")
 	}
-	return float64(a.Differs()) > mostDiffering*float64(a.Requests), nil
+	return float64(a.Differs()) > maxDiffering*float64(a.Requests), nil
 }
 
 // write writes the rules, and lists settings without an equal.

@@ -14,15 +14,15 @@ import (
 
 const (
 	failedChecks = 2                // in a row, after which an address is left out
-	longestCheck = 10 * time.Second // or the interval, if that is shorter
-	mostSpread   = time.Second      // of the first checks
+	maxCheck     = 10 * time.Second // or the interval, if that is shorter
+	maxSpread    = time.Second      // of the first checks
 )
 
 // check checks an address until the context ends.
 func (w *watcher) check(ctx context.Context, m *member) {
 	every := w.spec.CheckInterval
 	failed := 0
-	for wait := rand.N(min(every, mostSpread)); pause.For(wait, ctx.Done()); {
+	for wait := rand.N(min(every, maxSpread)); pause.For(wait, ctx.Done()); {
 		err := w.checkOnce(ctx, m)
 		switch {
 		case ctx.Err() != nil:
@@ -45,7 +45,7 @@ func (w *watcher) check(ctx context.Context, m *member) {
 }
 
 func (w *watcher) checkOnce(ctx context.Context, m *member) error {
-	ctx, cancel := context.WithTimeout(ctx, min(w.spec.CheckInterval, longestCheck))
+	ctx, cancel := context.WithTimeout(ctx, min(w.spec.CheckInterval, maxCheck))
 	defer cancel()
 	target, err := url.Parse(w.spec.CheckPath)
 	if err != nil {

@@ -23,8 +23,8 @@ type database struct {
 
 // open looks for countries and autonomous systems in some records of the first networks.
 const (
-	mostNetworks = 1 << 16
-	mostRecords  = 1 << 12
+	maxNetworks = 1 << 16
+	maxRecords  = 1 << 12
 )
 
 // open checks every node and record of a database, which may be hostile: afterwards a look-up reads at most 128 nodes
@@ -106,7 +106,7 @@ func (d *database) sample() {
 			seen[result.Offset()] = true
 			d.country, d.asn = d.country || r.country() != "", d.asn || r.asn != 0
 		}
-		if n++; n == mostNetworks || len(seen) == mostRecords || d.country && d.asn {
+		if n++; n == maxNetworks || len(seen) == maxRecords || d.country && d.asn {
 			return
 		}
 	}

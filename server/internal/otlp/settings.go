@@ -10,8 +10,8 @@ import (
 
 // Sizes of the queue of spans. A span is about 1 KB.
 const (
-	usualQueue = 2048
-	mostQueue  = 100_000
+	defaultQueue = 2048
+	maxQueue     = 100_000
 )
 
 // settings are the variables that the SDK does not read, or reads without an error.
@@ -67,10 +67,10 @@ func read(c Config) (s settings, err error) {
 			return s, fmt.Errorf("%s is %.80q; allowed: %s", v.name, value, strings.Join(v.allowed, ", "))
 		}
 	}
-	s.queue = usualQueue
+	s.queue = defaultQueue
 	if value := c.Lookup("OTEL_BSP_MAX_QUEUE_SIZE"); value != "" {
-		if s.queue, err = strconv.Atoi(value); err != nil || s.queue < 1 || s.queue > mostQueue {
-			return s, fmt.Errorf("OTEL_BSP_MAX_QUEUE_SIZE is %.80q; allowed: 1 to %d", value, mostQueue)
+		if s.queue, err = strconv.Atoi(value); err != nil || s.queue < 1 || s.queue > maxQueue {
+			return s, fmt.Errorf("OTEL_BSP_MAX_QUEUE_SIZE is %.80q; allowed: 1 to %d", value, maxQueue)
 		}
 	}
 	on := !strings.EqualFold(c.Lookup("OTEL_SDK_DISABLED"), "true")

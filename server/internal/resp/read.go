@@ -21,16 +21,16 @@ const (
 	firstBuffer    = 4 << 10
 	pipelineBuffer = 4 * firstBuffer
 
-	// longestHeader is the maximum length of "*3\r\n" and "$17\r\n": 19 digits and some.
-	longestHeader = 32
+	// maxHeader is the maximum length of "*3\r\n" and "$17\r\n": 19 digits and some.
+	maxHeader = 32
 
 	// Before authentication a client may send what AUTH and HELLO need. These are Redis' numbers.
 	unauthenticatedElements = 10
 	unauthenticatedBulk     = 16 << 10
 
-	// longestBulk is the longest word that is skipped, so that the connection stays open after the
+	// maxBulk is the longest word that is skipped, so that the connection stays open after the
 	// error: Redis' proto-max-bulk-len.
-	longestBulk = 512 << 20
+	maxBulk = 512 << 20
 )
 
 // A reader splits a stream of bytes into commands. It remembers its position in a partial command, so
@@ -194,7 +194,7 @@ func (r *reader) bulkHeader() (more bool, err error) {
 		return more, err
 	case n >= 0 && !r.trusted && n > unauthenticatedBulk:
 		return false, protocolError("unauthenticated bulk length")
-	case n < 0 || n > longestBulk:
+	case n < 0 || n > maxBulk:
 		return false, protocolError("invalid bulk length")
 	case n > int64(r.max.Bulk):
 		r.bulk, r.skip, r.long = 0, int(n), max(r.long, int(n))
@@ -216,10 +216,10 @@ func printable(c byte) byte {
 
 // header reads the number of a line such as "*3\r\n".
 func (r *reader) header(name, invalid string) (n int64, more bool, err error) {
-	line := r.buf[r.pos:min(len(r.buf), r.pos+longestHeader)]
+	line := r.buf[r.pos:min(len(r.buf), r.pos+maxHeader)]
 	end := bytes.IndexByte(line, '\n')
 	switch {
-	case end < 0 && len(line) == longestHeader:
+	case end < 0 && len(line) == maxHeader:
 		return 0, false, protocolError("too big " + name + " count string")
 	case end < 0:
 		return 0, true, nil

@@ -95,7 +95,7 @@ func plainly(text string, max *limits) (list [][]string, bad bool) {
 			}
 			_, body, _ := strings.Cut(text, "\n")
 			long := size > max.Bulk // it is read past
-			if bad || size < 0 || size > longestBulk || !long && from-len(body)+size > max.Request {
+			if bad || size < 0 || size > maxBulk || !long && from-len(body)+size > max.Request {
 				return list, true
 			}
 			if len(body) < size+2 {
@@ -119,12 +119,12 @@ func plainly(text string, max *limits) (list [][]string, bad bool) {
 
 func plainNumber(text string) (n int, more, bad bool) {
 	line, _, whole := strings.Cut(text, "\n")
-	if !whole && len(line) < longestHeader-1 {
+	if !whole && len(line) < maxHeader-1 {
 		return 0, true, false
 	}
 	digits, cr := strings.CutSuffix(line, "\r")
 	n, err := strconv.Atoi(digits)
-	return n, false, !whole || !cr || err != nil || strconv.Itoa(n) != digits || len(line) > longestHeader-2
+	return n, false, !whole || !cr || err != nil || strconv.Itoa(n) != digits || len(line) > maxHeader-2
 }
 
 func texts(words [][]byte) (list []string) {

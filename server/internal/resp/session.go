@@ -17,7 +17,7 @@ const (
 	// that they send.
 	redisVersion = "7.0.15"
 
-	longestName = 512 // bytes of CLIENT SETNAME
+	maxNameLength = 512 // bytes of CLIENT SETNAME
 )
 
 const (
@@ -258,7 +258,7 @@ func plain(name []byte) bool {
 			return false
 		}
 	}
-	return len(name) <= longestName
+	return len(name) <= maxNameLength
 }
 
 // is compares a word of a command in any case.

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// mostTogether is how many commands are decided in one batch: as many keys as one script of
+	// maxTogether is how many commands are decided in one batch: as many keys as one script of
 	// Redis decides.
-	mostTogether = 64
+	maxTogether = 64
 
-	// mostBatches is how many batches are at the store at a time. The timeout of the store counts
+	// maxBatches is how many batches are at the store at a time. The timeout of the store counts
 	// from the call, and calls queue in Redis: more at a time would be no faster, and would time
 	// out. Further batches wait, and are not charged yet.
-	mostBatches = 16
+	maxBatches = 16
 )
 
 // A decision is the request of one command and what its answer is made of. It is reused.
@@ -60,7 +60,7 @@ func (c *conn) slot() *decision {
 // if those can be decided in the same call of the store.
 func (c *conn) submit(d *decision) {
 	c.pending++
-	if !c.server.together || !c.more || c.pending == mostTogether {
+	if !c.server.together || !c.more || c.pending == maxTogether {
 		c.settle()
 	}
 }
@@ -101,7 +101,7 @@ func (c *conn) answerDecision(d *decision, err error) {
 	d.reset()
 }
 
-// batches decide the batches of all connections, at most mostBatches at a time. Waiting ones are
+// batches decide the batches of all connections, at most maxBatches at a time. Waiting ones are
 // joined.
 type batches struct {
 	decide  func([]gate.Question)
@@ -118,7 +118,7 @@ type waitingBatch struct {
 // run returns when the questions are decided.
 func (b *batches) run(questions []gate.Question) {
 	b.mu.Lock()
-	if b.running < mostBatches {
+	if b.running < maxBatches {
 		b.running++
 		b.mu.Unlock()
 		b.decide(questions)
@@ -136,7 +136,7 @@ func (b *batches) next() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, size := 0, 0
-	for n < len(b.waiting) && (n == 0 || size+len(b.waiting[n].questions) <= mostTogether) {
+	for n < len(b.waiting) && (n == 0 || size+len(b.waiting[n].questions) <= maxTogether) {
 		size += len(b.waiting[n].questions)
 		n++
 	}

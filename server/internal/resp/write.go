@@ -78,15 +78,15 @@ func (r *reply) simple(text string) {
 
 func (r *reply) ok() { r.simple("OK") }
 
-// longestError is the maximum length of a part of an error, which may quote a client.
-const longestError = 1024
+// maxError is the maximum length of a part of an error, which may quote a client.
+const maxError = 1024
 
 // fail is an error. Its text begins with its code; control characters become spaces.
 func (r *reply) fail(parts ...string) {
 	r.buf = append(r.buf, '-')
 	from := len(r.buf)
 	for _, part := range parts {
-		r.buf = append(r.buf, part[:min(len(part), longestError)]...)
+		r.buf = append(r.buf, part[:min(len(part), maxError)]...)
 	}
 	for i := from; i < len(r.buf); i++ {
 		if c := r.buf[i]; c < ' ' && c != '\t' || c == 0x7f {

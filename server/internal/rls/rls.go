@@ -110,11 +110,11 @@ func (c *call) failed() bool {
 	return false
 }
 
-// mostKept is the number of descriptors whose memory is kept for other calls.
-const mostKept = 32
+// maxKept is the number of descriptors whose memory is kept for other calls.
+const maxKept = 32
 
 func (s *service) release(c *call) {
-	if len(c.questions) > mostKept {
+	if len(c.questions) > maxKept {
 		return
 	}
 	for i := range c.questions {

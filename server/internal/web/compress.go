@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// leastCompressed is the smallest size of a compressed answer, in bytes: smaller ones fit a packet or two.
-const leastCompressed = 2 << 10
+// minCompressed is the smallest size of a compressed answer, in bytes: smaller ones fit a packet or two.
+const minCompressed = 2 << 10
 
 var compressors = sync.Pool{New: func() any {
 	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
@@ -19,7 +19,7 @@ var compressors = sync.Pool{New: func() any {
 
 // Gzip returns a body compressed, or nil if it is too small.
 func Gzip(body []byte) []byte {
-	if len(body) < leastCompressed {
+	if len(body) < minCompressed {
 		return nil
 	}
 	var out bytes.Buffer

@@ -18,7 +18,7 @@ var walked = struct {
 	periods map[weir.Calendar][]period
 }{periods: make(map[weir.Calendar][]period)}
 
-const mostWalked = 16 // periods of a calendar
+const maxWalked = 16 // periods of a calendar
 
 func calendarPeriod(c weir.Calendar, at int64) (start, end int64) {
 	walked.Lock()
@@ -31,7 +31,7 @@ func calendarPeriod(c weir.Calendar, at int64) (start, end int64) {
 		}
 	}
 	start, end = walkPeriod(c, at)
-	if len(known) == mostWalked {
+	if len(known) == maxWalked {
 		known = known[:0]
 	}
 	walked.periods[c] = append(known, period{start, end})
