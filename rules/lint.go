@@ -137,7 +137,7 @@ func (l *linter) slashes() {
 		more = fmt.Sprintf(" (likewise for %d more)", len(bare)-1)
 	}
 	l.add(at(bare[0], "match.path"), "%s/ is not limited by this rule%s: if your service takes it for %s, write "+
-		"path_form: drop-trailing-slash in the file; if not, path_form: strict", path, more, path)
+		"path_form: drop-trailing-slash in the section server; if not, path_form: strict", path, more, path)
 }
 
 // never warns of rules that apply to no request, because lists that take precedence name all their requests, or their

@@ -17,23 +17,24 @@ const wholeDay = 24 * time.Hour
 // serverFields is the table of the section server. docs/reference/server.md, the variables WEIR_… and --set follow from
 // it.
 var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
-	{"store", headed(&storeFields), "where counts are: see `store.url`", ""},
+	{"store", headed(&storeFields), "see `store.url`", ""},
 	{"nodes", number(1, bounds.Sharing, func(s *Server) *int { return &s.Nodes }),
 		"1 to 10,000: processes that share the store; while it does not answer, each grants " +
 			"[its share](../howto/layers.md#fallback)", "`1`"},
 	{"without", texts("layer", bounds.Values, func(s *Server) *[]string { return &s.Without }),
 		"[layers](../howto/layers.md) before Redis to leave out: `breaker`, `coalesce`, `recall`, `warm`", "none"},
-	{"max_keys", number(1, 1<<30, func(s *Server) *int { return &s.MaxKeys }), "most keys in memory", "`1000000`"},
+	{"max_keys", number(1, 1<<30, func(s *Server) *int { return &s.MaxKeys }),
+		"1 to 1,073,741,824: maximum of keys in memory", "`1000000`"},
 	{"max_bytes", number(1, 1<<50, func(s *Server) *int64 { return &s.MaxBytes }),
-		"most bytes of keys, logs and leases in memory", "`1073741824`"},
+		"1 to 2^50: maximum of bytes in memory, for keys, logs and leases", "`1073741824`"},
 	{"fallback_keys", number(1, bounds.FallbackKeys, func(s *Server) *int { return &s.FallbackKeys }),
 		"1 to 1,073,741,824: keys of rules with `on_store_error: local` that each process counts in memory while the " +
 			"store answers", "`1000000`"},
 	{"state", setting("text", func(s *Server) *string { return &s.State }),
-		"file that keeps the [counts in memory](weir.md#keep-counts) across restarts", "none"},
-	{"config", within(&configFields), "how `--config` is read", ""},
-	{"rules", headed(&hashFields), "rules in Redis: see `rules.redis`", ""},
-	{"ledger", headed(&ledgerFields), "operators' rules: see `ledger.url`", ""},
+		"file that preserves the [counts in memory](weir.md#keep-counts) across restarts", "none"},
+	{"config", within(&configFields), "reads of a file or URL in `--config`", ""},
+	{"rules", headed(&hashFields), "see `rules.redis`", ""},
+	{"ledger", headed(&ledgerFields), "see `ledger.url`", ""},
 	{"allow_empty", truth(func(s *Server) *bool { return &s.AllowEmpty }),
 		"accept an empty rule set; otherwise the last rules stay in force", "`false`"},
 	{"trusted_proxies", texts("proxy", bounds.Proxies, func(s *Server) *[]string { return &s.TrustedProxies }),
@@ -48,10 +49,10 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 			"by trusted proxies", "none"},
 	{"geo", texts("text", bounds.Values, func(s *Server) *[]string { return &s.Geo }),
 		"files with the [country or the autonomous system](rules.md#country-and-network-operator) of addresses, in " +
-			"MaxMind's format (.mmdb); read again when they change", "none"},
+			"MaxMind's format (.mmdb); a changed file is read again", "none"},
 	{"path_form", texts("path_form", bounds.Values, func(s *Server) *[]string { return &s.PathForm }),
-		"words: [the form of paths](rules.md#the-form-of-paths) in requests and rules",
-		"that of `service_kind`, or `strict`"},
+		"words for [the form of paths](rules.md#the-form-of-paths) in requests and rules",
+		"the form of `service_kind`, or `strict`"},
 	{"any_method", truth(func(s *Server) *bool { return &s.AnyMethod }),
 		"accept HTTP methods that are not registered or not in capitals", "`false`"},
 	{"hash_key_file", secretFile(func(s *Server) *string { return &s.HashKeyFile }),
@@ -68,14 +69,14 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 	{"metrics", headed(listenerFields("server_metrics", "/metrics and health, in place of /metrics at `http`",
 		"at `http`", func(s *Server) *Listener { return &s.Metrics })), "see `metrics.listen`", ""},
 	{"rls", within(&rlsFields), "Envoy's rate limit service", ""},
-	{"upstream", headed(&upstreamFields), "the service behind the gateway: see `upstream.url`", ""},
+	{"upstream", headed(&upstreamFields), "see `upstream.url`", ""},
 	{"service", setting("text", func(s *Server) *string { return &s.Service }),
 		"name of the service behind the gateway, for rules that match `service`", "none"},
 	{"forward_overrides", truth(func(s *Server) *bool { return &s.ForwardOverrides }),
 		"forward headers that override path or method, such as X-Original-URL and X-HTTP-Method-Override", "`false`"},
 	{"strict_query", truth(func(s *Server) *bool { return &s.StrictQuery }),
 		"refuse query strings that servers parse differently", "`false`"},
-	{"access_log", headed(&accessFields), "lines for requests of the gateway: see `access_log.file`", ""},
+	{"access_log", headed(&accessFields), "see `access_log.file`", ""},
 	{"token_file", secretFile(func(s *Server) *string { return &s.TokenFile }), "file with the token of the API",
 		"none"},
 	{"read_token_file", secretFile(func(s *Server) *string { return &s.ReadTokenFile }),
@@ -85,63 +86,65 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 		"allow listening on other than loopback addresses without authentication", "`false`"},
 	{"shutdown_timeout", alive(duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration {
 		return &s.ShutdownTimeout
-	})), "for requests in progress to finish after a signal", "`10s`"},
+	})), "1ms to 24h: time for requests in progress to finish after a signal", "`10s`"},
 	{"drain", alive(duration(0, wholeDay, func(s *Server) *time.Duration { return &s.Drain })),
-		"time to continue serving after a signal, with /readyz failing", "`0s`"},
+		"0s to 24h: time of service after a signal, while /readyz fails", "`0s`"},
 	{"node_name", setting("text", func(s *Server) *string { return &s.NodeName }),
 		"name of this process in the console and in audit records", "the host's name and a port"},
-	{"audit", headed(&auditFields), "the [audit log](../howto/audit.md): see `audit.to`", ""},
+	{"audit", headed(&auditFields), "see `audit.to`", ""},
 	{"alerts", setting("text", func(s *Server) *string { return &s.Alerts }),
 		"[alerts](../howto/alerts.md) in the log and to the webhook: `on`, `off`, or settings that differ from " +
 			"reject_share=10%,degraded=on,window=1m,minimum=100,resolve=1m", "`on`"},
-	{"alert", within(&alertFields), "where alerts go", ""},
+	{"alert", within(&alertFields), "the alerts' webhook", ""},
 	{"telemetry", oneWord([]string{"on", "hidden", "off"}, func(s *Server) *string { return &s.Telemetry }),
 		"[statistics](telemetry.md) of rules and keys, for the console and its API: `on`, `hidden` (keys as digests) " +
 			"or `off`", "`on`"},
 	{"state_dir", setting("text", func(s *Server) *string { return &s.StateDir }),
-		"folder that keeps 24 hours of these statistics, where counts are in memory; Redis has them otherwise",
+		"folder that preserves 24 hours of the statistics if counts are in memory; otherwise Redis has them",
 		"none, so that a restart loses them"},
 	{"otlp", setting("text", func(s *Server) *string { return &s.OTLP }),
 		"URL of an [OpenTelemetry collector](telemetry.md#opentelemetry), such as http://127.0.0.1:4318, for traces " +
-			"and metrics over OTLP/HTTP; `env`: the one of OTEL_EXPORTER_OTLP_ENDPOINT; `off`: neither", "`off`"},
+			"and metrics over OTLP/HTTP; `env`: the URL in OTEL_EXPORTER_OTLP_ENDPOINT; `off`: no traces or metrics",
+		"`off`"},
 	{"log", within(&logFields), "the log, on standard error", ""},
 }}
 
 var storeFields = mapping[Server]{"server_store", "leave it out", []field[Server]{
 	{"url", setting("store", func(s *Server) *string { return &s.Store }),
-		"where counts are: `memory`, or the [URL of a Redis](../howto/redis.md#opening), such as redis://host:6379/0",
+		"place of the counts: `memory`, or the [URL of a Redis](../howto/redis.md#opening), such as " +
+			"redis://host:6379/0",
 		"`memory`"},
 	{"timeout", duration(time.Millisecond, time.Hour, func(s *Server) *time.Duration { return &s.StoreTimeout }),
-		"of a call of Redis; then `on_store_error` of each rule decides", "`50ms`"},
+		"1ms to 1h: time limit of a call to Redis; after it `on_store_error` of each rule decides", "`50ms`"},
 }}
 
 var configFields = mapping[Server]{"server_config", "leave it out", []field[Server]{
 	{"token_file", setting("text", func(s *Server) *string { return &s.ConfigToken }),
 		"file with the bearer token for a URL in `--config`", "none"},
 	{"poll", duration(100*time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.ConfigPoll }),
-		"100ms (a URL: 1s) to 24h: between reads without a change notification", "`30s`"},
+		"100ms (for a URL 1s) to 24h: time between reads without a change notification", "`30s`"},
 }}
 
 var hashFields = mapping[Server]{"server_rules", "leave it out", []field[Server]{
 	{"redis", whole(texts("text", bounds.Values, func(s *Server) *[]string { return &s.Hashes })),
-		"URLs of Redis with a [hash for each rule](../howto/redis-rules.md), or `redis` for that of `store`; later " +
-			"ones override earlier ones", "none"},
-	{"prefix", setting("text", func(s *Server) *string { return &s.HashPrefix }), "of the keys of those hashes",
+		"URLs of Redis with a [hash for each rule](../howto/redis-rules.md), or `redis` for the Redis of `store`; " +
+			"later ones override earlier ones", "none"},
+	{"prefix", setting("text", func(s *Server) *string { return &s.HashPrefix }), "prefix of the hashes' keys",
 		"`rate_limit_config:`"},
 	{"channel", setting("text", func(s *Server) *string { return &s.HashChannel }),
-		"the channel that announces their changes", "`rate_limit_config`"},
+		"channel that announces changes of the hashes", "`rate_limit_config`"},
 	{"refresh", duration(100*time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.Refresh }),
-		"100ms to 24h: between reads of rules in Redis without a change notification", "`30s`"},
+		"100ms to 24h: time between reads of rules in Redis without a change notification", "`30s`"},
 	{"wait", duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.StartWithin }),
-		"time that the start waits for rule sources that cannot be read", "`10s`"},
+		"1ms to 24h: time that the start waits for rule sources that cannot be read", "`10s`"},
 }}
 
 var ledgerFields = mapping[Server]{"server_ledger", "leave it out", []field[Server]{
 	{"url", setting("text", func(s *Server) *string { return &s.Ledger }),
-		"operators' [rules and exceptions](admin.md), which override other sources: URL of a Redis, `redis` for that " +
-			"of `store`, a file, `memory`, or `none`", "the store's own, or memory without Redis"},
-	{"name", setting("text", func(s *Server) *string { return &s.LedgerName }), "prefix of its keys, and its channel",
-		"`weir:rules`"},
+		"operators' [rules and exceptions](admin.md), which override other sources: URL of a Redis, `redis` for the " +
+			"Redis of `store`, a file, `memory`, or `none`", "the Redis of `store`, or `memory` without Redis"},
+	{"name", setting("text", func(s *Server) *string { return &s.LedgerName }),
+		"prefix of the ledger's keys, and name of its channel", "`weir:rules`"},
 }}
 
 // listenerFields is the table of a listener.
@@ -151,16 +154,16 @@ func listenerFields(name, what, unset string, at func(*Server) *Listener) *mappi
 			"address of " + what + ": host:port, unix:///path, fd:NAME (a socket that systemd passed), or `off`",
 			unset},
 		{"tls_cert", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).TLSCert }),
-			"PEM files of server certificates, which enable TLS; the name that the client asks for chooses one, else " +
-				"the first", "none"},
+			"PEM files of server certificates, which enable TLS; a client gets the one for the name that it asks " +
+				"for, otherwise the first", "none"},
 		{"tls_key", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).TLSKey }),
-			"PEM files of their keys, in the same order", "none"},
+			"PEM files of the certificates' keys, in the same order", "none"},
 		{"client_ca", setting("text", func(s *Server) *string { return &at(s).ClientCA }),
-			"PEM file of the authority of client certificates, which are then required", "none"},
+			"PEM file of the authority of client certificates; clients without one are then refused", "none"},
 		{"proxy_protocol", truth(func(s *Server) *bool { return &at(s).ProxyProtocol }),
 			"read the PROXY protocol from trusted proxies", "`false`"},
 		{"max_connections", number(1, 1<<30, func(s *Server) *int { return &at(s).MaxConnections }),
-			"most open connections; connections beyond it are closed", "`10000`"},
+			"1 to 1,073,741,824: maximum of open connections; connections beyond it are closed", "`10000`"},
 	}}
 }
 
@@ -186,21 +189,23 @@ var rlsFields = mapping[Server]{"server_rls", "leave it out", []field[Server]{
 
 var upstreamFields = mapping[Server]{"server_upstream", "leave it out", []field[Server]{
 	{"url", setting("text", func(s *Server) *string { return &s.Upstream }),
-		"URL of the service behind the gateway, or `demo` for a built-in one; with routes in the rules, of requests " +
-			"without a route", "none"},
+		"URL of the service behind the gateway, or `demo` for a built-in one; if the rules have routes, the " +
+			"service for requests without a route", "none"},
 	{"host", truth(func(s *Server) *bool { return &s.UpstreamHost }),
 		"send the upstream's name as Host instead of the client's", "`false`"},
 	{"max_requests", number(1, 1<<30, func(s *Server) *int { return &s.UpstreamRequests }),
-		"most concurrent requests to the upstream; requests beyond it are answered 503", "`10000`"},
+		"1 to 1,073,741,824: maximum of concurrent requests to the upstream; requests beyond it are answered 503",
+		"`10000`"},
 }}
 
 var accessFields = mapping[Server]{"server_access_log", "leave it out", []field[Server]{
 	{"file", setting("text", func(s *Server) *string { return &s.AccessLog }),
 		"file with a line for each request of the gateway; `-`: standard output", "none"},
 	{"format", oneWord([]string{"json", "combined"}, func(s *Server) *string { return &s.AccessLogFormat }),
-		"of these lines: `json` or `combined`", "`json`"},
+		"format of the lines: `json` or `combined`", "`json`"},
 	{"every", number(1, 1<<30, func(s *Server) *int { return &s.AccessLogEvery }),
-		"of the requests answered below 400, one in so many is logged; all others are", "`1`"},
+		"1 to 1,073,741,824: one in this number of requests answered below 400 is logged; each other request is logged",
+		"`1`"},
 }}
 
 var adminFields = mapping[Server]{"server_admin", "leave it out", []field[Server]{
@@ -219,30 +224,31 @@ var auditFields = mapping[Server]{"server_audit", "leave it out", []field[Server
 		"where refusals, bans, operators' changes and store outages are recorded: `redis`, the URL of a Redis, or " +
 			"a file; one of each kind", "nowhere"},
 	{"keys", oneWord([]string{"shown", "hashed", "hidden"}, func(s *Server) *string { return &s.AuditKeys }),
-		"keys in records: `shown`, `hashed` with the secret of `hash_key_file`, or `hidden`", "`shown`"},
+		"form of keys in records: `shown`, `hashed` with the secret of `hash_key_file`, or `hidden`", "`shown`"},
 	{"keep", number(1, 100_000_000, func(s *Server) *int { return &s.AuditKeep }),
-		"about how many refusals `redis` keeps; as many bans, and as many other records", "`100000`"},
+		"1 to 100,000,000: approximate number of refusals in Redis, of bans, and of other records", "`100000`"},
 	{"file_size", number(1, 100_000, func(s *Server) *int { return &s.AuditSize }),
-		"MB at which a file is renamed to FILE.1; four older files are kept", "`100`"},
+		"1 to 100,000: size in MB at which a file is renamed to FILE.1; four older files are kept", "`100`"},
 }}
 
 var alertFields = mapping[Server]{"server_alert", "leave it out", []field[Server]{
 	{"webhook_file", secretFile(func(s *Server) *string { return &s.AlertWebhookFile }),
-		"file with the URL that alerts are posted to", "none"},
+		"file with the URL of the webhook", "none"},
 	{"secret_file", secretFile(func(s *Server) *string { return &s.AlertSecretFile }),
-		"file with the secret that signs them", "none"},
+		"file with the secret that signs messages to the webhook", "none"},
 	{"format", oneWord([]string{"json", "slack", "feishu", "dingtalk"},
 		func(s *Server) *string { return &s.AlertFormat }),
-		"of what is posted: `json`, `slack`, `feishu` or `dingtalk`", "`json`"},
+		"format of messages: `json`, `slack`, `feishu` or `dingtalk`", "`json`"},
 	{"language", oneWord([]string{"en", "zh"}, func(s *Server) *string { return &s.AlertLanguage }),
-		"of what is posted: `en` or `zh`", "`en`"},
+		"language of messages: `en` or `zh`", "`en`"},
 }}
 
 var logFields = mapping[Server]{"server_log", "leave it out", []field[Server]{
 	{"format", oneWord([]string{"text", "json"}, func(s *Server) *string { return &s.LogFormat }),
-		"`text` or `json`", "`text`"},
+		"format of lines: `text` or `json`", "`text`"},
 	{"level", alive(oneWord([]string{"debug", "info", "warn", "error"},
-		func(s *Server) *string { return &s.LogLevel })), "least level: `debug`, `info`, `warn` or `error`", "`info`"},
+		func(s *Server) *string { return &s.LogLevel })),
+		"lowest level that is logged: `debug`, `info`, `warn` or `error`", "`info`"},
 }}
 
 // headed is a mapping, or the value of its first field alone.

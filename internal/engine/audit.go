@@ -19,10 +19,9 @@ func (e *Engine) checkAudit() error {
 	for i, to := range e.Server.Audit {
 		switch kind := kindOfSink(to); {
 		case to == "":
-			return wrong("%s has an empty value; allowed, with commas: redis, the URL of a Redis, or the name of a "+
-				"file", "server.audit")
+			return wrong("server.audit has an empty value; allowed: redis, the URL of a Redis, or the name of a file")
 		case slices.ContainsFunc(e.Server.Audit[:i], func(other string) bool { return kindOfSink(other) == kind }):
-			return wrong("%s has two of the kind %s; allowed: one of each", "server.audit", kind)
+			return wrong("server.audit has two of the kind %s; allowed: one of each", kind)
 		case to == InStore && e.Store == Memory:
 			return e.noStore("server.audit")
 		}
@@ -51,7 +50,7 @@ func (e *Engine) openAudit(ctx context.Context) error {
 	for _, to := range e.Server.Audit {
 		sink, err := e.sink(ctx, to)
 		if err != nil {
-			return wrong("%s: %s: %v", "server.audit", Masked(to), err)
+			return wrong("server.audit: %s: %v", Masked(to), err)
 		}
 		c.Sinks = append(c.Sinks, sink)
 	}

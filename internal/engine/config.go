@@ -147,7 +147,7 @@ func (e *Engine) inLimits(err error) error {
 	for i := range list.Problems {
 		texts = append(texts, list.Problems[i].Message)
 	}
-	return wrong("%s: %s", "--limit", strings.Join(texts, "; "))
+	return wrong("--limit: %s", strings.Join(texts, "; "))
 }
 
 // Compile compiles the merged file of all sources by the settings of the start: front ends keep these.

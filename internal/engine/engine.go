@@ -187,8 +187,8 @@ func (e *Engine) openState(store weir.Store) (err error) {
 	}
 	local, ok := store.(*memstore.Store)
 	if !ok {
-		return wrong("%s saves counts in memory, but %s is %s, which keeps its counts itself; leave %[1]s out",
-			"server.state", "server.store", Masked(e.Store))
+		return wrong("server.state saves counts in memory, but server.store is %s, which keeps its counts itself; "+
+			"leave server.state out", Masked(e.Store))
 	}
 	if e.state, err = openState(e.State, "server.state", local, e.Log); err == nil {
 		e.state.keep(e.Metrics)

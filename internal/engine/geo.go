@@ -24,8 +24,8 @@ const geoLayer = "geo"
 // settleGeo reads the files for the first time.
 func (e *Engine) settleGeo() error {
 	if e.CountryHeader != "" && len(e.Trusted) == 0 && !slices.Contains(e.TrustedProxies, "unix") {
-		return wrong("%s is %q, but no proxy is trusted, so that it would never be read: name the proxies that set it "+
-			"in %s", "server.country_header", e.CountryHeader, "server.trusted_proxies")
+		return wrong("server.country_header is %q, but no proxy is trusted, so that it would never be read: name the "+
+			"proxies that set it in server.trusted_proxies", e.CountryHeader)
 	}
 	e.CountryHeader = http.CanonicalHeaderKey(e.CountryHeader)
 	if len(e.Geo) == 0 || e.Locate == nil {
@@ -47,13 +47,12 @@ func (e *Engine) checkGeo(set *rules.Set) error {
 		country, asn = e.Located.Has()
 	}
 	if needCountry && !country && e.CountryHeader == "" {
-		return wrong("rules need the client's country (%s), and nothing knows it: give a file with countries in %s, "+
-			"or the header of a trusted proxy in %s", located(set, geoCountry), "server.geo",
-			"server.country_header")
+		return wrong("rules need the client's country (%s), and nothing knows it: give a file with countries in "+
+			"server.geo, or the header of a trusted proxy in server.country_header", located(set, geoCountry))
 	}
 	if needASN && !asn {
 		return wrong("rules need the client's autonomous system (%s), and nothing knows it: give a file with "+
-			"autonomous systems in %s", located(set, geoASN), "server.geo")
+			"autonomous systems in server.geo", located(set, geoASN))
 	}
 	return nil
 }

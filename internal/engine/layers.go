@@ -173,8 +173,7 @@ func (s *stack) observe(without []string) {
 func (e *Engine) checkWithout() error {
 	for _, word := range e.Without {
 		if !slices.Contains(layers.Names, word) {
-			return wrong("%s is %.80q; allowed, with commas: %s",
-				"server.without", word, strings.Join(layers.Names, ", "))
+			return wrong("server.without is %.80q; allowed: %s", word, strings.Join(layers.Names, ", "))
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (e *Engine) openLedger(ctx context.Context) (*openedLedger, error) {
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", "server.ledger", Masked(at), err)
+		return nil, fmt.Errorf("server.ledger: %s: %w", Masked(at), err)
 	}
 	return newLedger(opened.Ledger, opened.Source(), opened.Close), nil
 }
@@ -115,15 +115,15 @@ func (e *Engine) redis(ctx context.Context, name, at string) (ruleset.Layer, err
 		at = e.Store
 	}
 	if !strings.Contains(at, "://") {
-		return layer, wrong("%s is %q; allowed: the URL of a Redis that has rules in hashes; a rule file is given "+
-			"with %s", "server.rules", at, "--config")
+		return layer, wrong("server.rules is %q; allowed: the URL of a Redis that has rules in hashes; a rule file is "+
+			"given with --config", at)
 	}
 	from, err := redissource.New(at, e.redisOptions(e.HashPrefix, e.HashChannel)...)
 	if err == nil {
 		err = probe(ctx, at)
 	}
 	if err != nil {
-		return layer, fmt.Errorf("%s: %s: %w", "server.rules", Masked(at), err)
+		return layer, fmt.Errorf("server.rules: %s: %w", Masked(at), err)
 	}
 	layer.Source = from
 	return layer, nil
@@ -131,7 +131,8 @@ func (e *Engine) redis(ctx context.Context, name, at string) (ruleset.Layer, err
 
 // noStore is the error of a field that stands for the Redis of Store, if Store is not a Redis.
 func (e *Engine) noStore(field string) error {
-	return wrong("%s redis stands for the Redis of server.store, which is %s; give the URL of a Redis", field, Memory)
+	return wrong("%s is redis, which stands for the Redis of server.store, but that is %s; give the URL of a Redis",
+		field, Memory)
 }
 
 // probe returns the permanent errors of a Redis, such as a wrong password.

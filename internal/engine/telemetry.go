@@ -38,11 +38,11 @@ func (e *Engine) checkTelemetry() error {
 	case e.StateDir == "":
 		return nil
 	case e.Server.Telemetry == TelemetryOff:
-		return wrong("%s keeps the history of telemetry, but %s is off; leave one of them out", "server.state_dir",
-			"server.telemetry")
+		return wrong("server.state_dir keeps the history of telemetry, but server.telemetry is off; leave one " +
+			"of them out")
 	case e.Store != Memory:
-		return wrong("%s keeps the history of counts in memory, but %s is %s, which keeps the history itself; leave "+
-			"%[1]s out", "server.state_dir", "server.store", Masked(e.Store))
+		return wrong("server.state_dir keeps the history of counts in memory, but server.store is %s, which keeps the "+
+			"history itself; leave server.state_dir out", Masked(e.Store))
 	}
 	return nil
 }
@@ -119,15 +119,15 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 	}
 	if c.Dir != "" {
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-			return fmt.Errorf("%s: %w", "server.state_dir", err)
+			return fmt.Errorf("server.state_dir: %w", err)
 		}
 		if w.lock, err = lockFile(filepath.Join(c.Dir, "lock")); err != nil {
-			return fmt.Errorf("%s: %w", "server.state_dir", err)
+			return fmt.Errorf("server.state_dir: %w", err)
 		}
 	}
 	w.Rules(e.Gate.Rules())
 	if w.history, err = history.Open(c); err != nil {
-		return fmt.Errorf("%s: %w", "server.state_dir", err)
+		return fmt.Errorf("server.state_dir: %w", err)
 	}
 	e.markers = append(e.markers, w.mark)
 	h := w.history

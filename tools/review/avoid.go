@@ -270,7 +270,7 @@ func (v *reviewer) spellings() {
 			continue
 		}
 		v.note(rule, "%s is not counted by this rule: if your service takes it for the path in lower case, as Express "+
-			"and IIS do, write path_form: ignore-case in the file; if not, path_form: strict", sent)
+			"and IIS do, write path_form: ignore-case in the section server; if not, path_form: strict", sent)
 		return
 	}
 }

@@ -60,7 +60,7 @@ func noCredentials(w http.ResponseWriter, _ *http.Request) {
 
 // noLedger is the answer to changes that need a ledger.
 const noLedger = "this server has --ledger none, so it cannot store rules and exceptions of operators: " +
-	"start each server without that flag and with a --store in Redis, then a change on one is in force on all. " +
+	"start each server without that setting and with a --store in Redis, then a change on one is in force on all. " +
 	"Resetting keys and lifting bans needs no ledger"
 
 // operators is the access of operators; nil: no caller has access.

@@ -129,7 +129,7 @@ func TestLayersCanBeLeftOut(t *testing.T) {
 	}
 	p.end()
 	for args, says := range map[string]string{
-		"--set=server.without=recal": `server.without is "recal"; allowed, with commas: breaker, coalesce, recall, warm`,
+		"--set=server.without=recal": `server.without is "recal"; allowed: breaker, coalesce, recall, warm`,
 		"--set=server.nodes=0":       `server.nodes is "0"; allowed: a whole number from 1 to 10000`,
 	} {
 		if r := (call{}.run(t, "serve", args)); r.code != 2 || !strings.Contains(r.err, says) {
