@@ -47,7 +47,7 @@ func TestInvalidConfigurationsDoNotStart(t *testing.T) {
 		// flags and variables
 		{"--htpp :80", "", 2, "unknown flag --htpp; did you mean --http?"},
 		{"-x", "", 2, "unknown flag -x; see weir serve --help"},
-		{"--store", "", 2, "flag --store needs a value: where counts are: memory, or the URL of a Redis, such as redis://host:63"},
+		{"--store", "", 2, "flag --store needs a value: place of the counts: memory, or the URL of a Redis, such as redis://host:63"},
 		{"--set server.store.timeout=5", "", 2, `--set: server.store.timeout is "5"; allowed: a time with its unit from 1ms to 1h, such as 10s or 500`},
 		{"--set server.store.timeout=0s", "", 2, `--set: server.store.timeout is "0s"; allowed: a time with its unit from 1ms to 1h, such as 10s or 50`},
 		{"--set server.max_keys=many", "", 2, `--set: server.max_keys is "many"; allowed: a whole number from 1 to 1073741824, unquoted`},
