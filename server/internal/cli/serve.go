@@ -25,10 +25,10 @@ from a ledger (--ledger); a later source overrides an earlier one. All sources a
 valid change is in force within a second, as a whole; after an invalid change the last valid
 rules stay in force. SIGHUP and POST /-/reload read all sources at once.
 
-Settings are in the section server of the file, which docs/reference/server.md describes: store.timeout is
-also --set server.store.timeout=20ms, and the variable WEIR_STORE_TIMEOUT. Flags override --set,
---set overrides variables, and variables override the file. The first SIGTERM or SIGINT waits for
-requests in flight; a second one exits at once.
+The section server of the file has the settings, which docs/reference/server.md lists. Each can be
+set by --set and by a variable too, such as --set server.store.timeout=20ms or
+WEIR_STORE_TIMEOUT=20ms. Flags override --set, --set overrides variables, and variables override
+the file. The first SIGTERM or SIGINT waits for requests in flight; a second one exits at once.
 
 A listener without authentication must be on a loopback address or a Unix socket: on other
 addresses the API and gRPC need a token and RESP a password, or client certificates (see --open).`,
