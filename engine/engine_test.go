@@ -354,7 +354,7 @@ func TestMistakesNameTheFieldAndWhatIsAllowed(t *testing.T) {
 		{engine.Config{Rules: file, Timeout: -1}, []string{`server.store`, `"-1ns"; allowed`}},
 		{engine.Config{Rules: file, MaxKeys: -1}, []string{`server.max_keys is "-1"; allowed: a whole number from 1`}},
 		{engine.Config{Rules: file, Without: []string{"brake"}},
-			[]string{`server.without is "brake"; allowed, with commas: breaker, coalesce, recall, warm`}},
+			[]string{`server.without is "brake"; allowed: breaker, coalesce, recall, warm`}},
 		{engine.Config{Rules: file, TrustedProxies: []string{"here"}},
 			[]string{`server.trusted_proxies has "here"; allowed: `, "unix"}},
 		{engine.Config{Rules: file, ClientHeader: "X-Any"}, []string{"server.client_header", `"X-Any"`, "allowed"}},
