@@ -13,21 +13,21 @@ const (
 	minShare    = 1000 // a key with less than 1/1000 of the requests of its rule is not listed
 )
 
-// MostRules are the rules of a set that have counts of their own in a Record: the first ones, so that it is the same
+// MostRules are the rules of a set that have their own counts in a Record: the first ones, so that it is the same
 // rules in each interval and on all nodes. The counts of the others are in OtherRules.
 const (
 	MostRules  = 16384
 	OtherRules = "(other)"
 )
 
-// counted is what was read of the counters of a rule.
+// counted has the values read from the counters of a rule.
 type counted struct {
 	name string
 	n    tally.Counts
 }
 
-// Cut returns what was counted since the last Cut, or New, and begins the next interval. The counts are exact:
-// nothing is left out or counted twice.
+// Cut returns the counts since the last Cut, or New, and begins the next interval. The counts are exact: each
+// request is counted once.
 func (r *Recorder) Cut(at time.Time) *Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	}
 }
 
-// Watched are the names of the rules whose keys are counted.
+// Watched are the names of the rules with counted keys.
 func (r *Recorder) Watched() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

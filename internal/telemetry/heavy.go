@@ -32,7 +32,7 @@ type heavyKey struct {
 	count uint32
 }
 
-// newSketch makes a sketch whose rows have a number of cells, which is a power of two up to 2^16.
+// newSketch makes a sketch with rows of a number of cells, a power of two up to 2^16.
 func newSketch(cells int) *sketch {
 	s := &sketch{state: 1, place: make(map[uint64]int, maxTop)}
 	for i := range s.rows {

@@ -101,7 +101,7 @@ func (r *Recorder) sample(e *event, weight float64) Sample {
 // plainKey is the key without the prefix of keys of shadow rules.
 func plainKey(key string) string { return strings.TrimPrefix(key, "shadow ") }
 
-// shown is what is shown for a key.
+// shown is the text for a key.
 func (r *Recorder) shown(key string) (text string, hidden bool) {
 	if key == "" || r.Hide == nil {
 		return key, false

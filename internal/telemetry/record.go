@@ -19,7 +19,7 @@ type Record struct {
 // A RuleRecord is the part of one rule in a Record. Name may be (claims), (unknown) or (other), as in the metrics.
 type RuleRecord struct {
 	Name string `json:"name"`
-	// Parts are those of Counts and Compared in JSON, which is read thousands of times for a report.
+	// Parts are the members of Counts and Compared in JSON, which is read thousands of times for a report.
 	Parts    []uint64   `json:"n"`
 	Counts   Counts     `json:"-"`
 	Compared Comparison `json:"-"`

@@ -16,11 +16,11 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Options are what a Recorder needs.
+// Options are the settings of a Recorder.
 type Options struct {
 	Node    string
 	Metrics *observe.Metrics // whose exact counters it reads
-	// Hide returns what stands for a key in samples and records; nil: keys are shown.
+	// Hide returns the text for a key in samples and records; nil: keys are shown.
 	Hide func(key string) string
 	Now  func() time.Time // nil: time.Now
 }
@@ -29,7 +29,7 @@ type Options struct {
 // counts, 2 MB and 0.25 MB for each rule that has a few hundred. It is safe for concurrent use.
 //
 // Of the first 256 rules with a key that are used, it counts the requests of each key, up to 4096 keys (1024 from the
-// 25th rule on); if there are more, of a random sample of them, and of those that are frequent: 1/500 of the rule's
+// 25th rule on); if there are more, of a random sample of them, and of frequent ones: 1/500 of the rule's
 // requests. A rule with more requests takes the place of the one with the fewest. It draws up to 20,000 decisions a
 // second as samples, half of them not passed.
 type Recorder struct {
@@ -162,7 +162,7 @@ func (r *Recorder) passedDrawn(v *gate.Verdict) {
 }
 
 // nearest is the check of the limit that is nearest to its end; −1: no rule decided. Rules with a key come first:
-// a sample of the others is nobody's.
+// a sample of the others has no key.
 func (r *Recorder) nearest(v *gate.Verdict) (at int) {
 	at = -1
 	least, keyed, places := math.Inf(1), false, *r.watching.Load()

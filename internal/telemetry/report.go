@@ -1,4 +1,4 @@
-// Package telemetry answers who is limited, by which rule, why, and what changed. It observes the verdicts
+// Package telemetry answers who is limited, by what rule, why, and what changed. It observes the verdicts
 // of a gate: exact counts for each rule, samples for keys. No verdict waits for it.
 package telemetry
 
@@ -60,10 +60,10 @@ type RuleSummary struct {
 	Series       []Point  `json:"series,omitempty"`
 	WorstKey     *KeyRate `json:"worst_key,omitempty"` // most refused
 	Removed      bool     `json:"removed,omitempty"`   // no longer in force
-	// Folded is set if Counts are not this rule's: they are in the row "(other)", with those of the other rules beyond
+	// Folded is set if Counts are not this rule's: they are in the row "(other)", with the other rules beyond
 	// the first MostRules.
 	Folded bool `json:"folded,omitempty"`
-	// Unwatched is set if the rule has keys and requests, and is not one of the busiest whose keys are counted.
+	// Unwatched is set if the rule has keys and requests, and is not one of the busiest rules, which have counted keys.
 	Unwatched bool `json:"unwatched,omitempty"`
 }
 
@@ -88,7 +88,7 @@ type RuleReport struct {
 	Compared *Comparison   `json:"compared,omitempty"`
 }
 
-// A Comparison counts requests by what the rule and its candidate decided.
+// A Comparison counts requests by the decisions of the rule and its candidate.
 type Comparison struct {
 	Both         uint64 `json:"both"` // granted by both
 	NewlyRefused uint64 `json:"newly_refused"`
@@ -114,7 +114,7 @@ type Sample struct {
 	Weight    float64       `json:"weight"`
 }
 
-// A KeyHistory is what is known of a key over time: of the minutes in which it was among the keys with most refused or
+// A KeyHistory has the counts of a key over time: of the minutes when it was among the keys with most refused or
 // most passed requests of a rule.
 type KeyHistory struct {
 	From  time.Time     `json:"from"`
@@ -133,7 +133,7 @@ type KeyUnder struct {
 // A Filter selects samples; empty fields match all. Key is a whole key, or one of its values.
 type Filter struct{ Rule, Key, Outcome string }
 
-// A Node is one server of those that share a store, as it described itself last.
+// A Node is one of the servers that share a store, as it described itself last.
 type Node struct {
 	Name        string        `json:"name"`
 	Version     string        `json:"version"`

@@ -2,8 +2,8 @@ package telemetry
 
 import "sync/atomic"
 
-// A table counts all requests of some keys: those whose hash is below a threshold, which are a random sample of the
-// keys, and those that the sketches found to be frequent. Observers add to it; the recorder takes the counts out.
+// A table counts all requests of some keys: keys with a hash below a threshold, which are a random sample of the
+// keys, and keys that the sketches found to be frequent. Observers add to it; the recorder takes the counts out.
 type table struct {
 	below uint64            // hashes of the sample are below
 	some  atomic.Bool       // a bit of heavy is set
@@ -25,7 +25,7 @@ const (
 	oneRefused = 1 << 32
 )
 
-// newTable makes a table of some slots, a power of two, of which keys take at most 5/8 besides the frequent ones.
+// newTable makes a table of some slots, a power of two; keys take at most 5/8 of them besides the frequent ones.
 func newTable(slots int, below uint64) *table {
 	t := &table{below: below, slots: make([]slot, slots), extra: make([]atomic.Int64, slots)}
 	t.room.Store(int64(slots) * 5 / 8)
@@ -45,7 +45,7 @@ func (t *table) find(hash uint64) (place int, found bool) {
 	}
 }
 
-// insert returns the place of a hash, which it takes if the hash has none. It ends, because room is less than the
+// insert returns the place of a hash, which it takes for a new hash. It ends, because room is less than the
 // slots.
 func (t *table) insert(hash uint64) int {
 	for {

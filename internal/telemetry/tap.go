@@ -33,7 +33,7 @@ type tap struct {
 	missed uint64 // lost and taken at the last drain
 }
 
-// An event is a decision, or the name of a key. Its texts are in arrays, because those of a verdict are reused.
+// An event is a decision, or the name of a key. Its texts are in arrays, because a verdict's are reused.
 type event struct {
 	at   time.Time
 	rule *rules.Rule // nil: none decided
@@ -117,5 +117,5 @@ func (t *tap) drain() (events []event, weight float64) {
 	return events, weight
 }
 
-// probability is that of being drawn.
+// probability is the probability of being drawn.
 func (t *tap) probability() float64 { return 1 - float64(t.least.Load())/math.MaxUint64 }

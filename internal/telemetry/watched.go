@@ -129,7 +129,7 @@ func (w *watched) fold() {
 	}
 }
 
-// foldOld takes what was counted in the replaced table meanwhile.
+// foldOld takes the counts of the replaced table meanwhile.
 func (w *watched) foldOld(t *table) {
 	for i := range w.old.slots {
 		passed, refused, units := w.old.take(i)
@@ -208,7 +208,7 @@ func (w *watched) shrink() {
 // belowOf is the threshold of hashes at a level.
 func belowOf(level uint) uint64 { return math.MaxUint64 >> level }
 
-// keep keeps some entries, in a table of another level. The others, and those of the sample that leave it, are
+// keep keeps some entries, in a table of another level. The others, and entries that leave the sample, are
 // forgotten.
 func (w *watched) keep(level uint, wanted func(*entry) bool) {
 	kept := w.entries[:0]

@@ -6,8 +6,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A window is the time in which the use of a rule's first limit is measured, and what the limit grants in it. A
-// bucket is measured in the time in which it fills. So use is that of a fixed window of this length, which is an
+// A window is the time for measuring the use of a rule's first limit, with the limit's grants in that time. For a
+// bucket it is the time to fill. So use is the use of a fixed window of this length, which is an
 // approximation for the other algorithms.
 type window struct {
 	seconds int64   // 0: there is none, as for a concurrency limit

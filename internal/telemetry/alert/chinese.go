@@ -8,10 +8,10 @@ import (
 	"github.com/weirproject/weir/internal/timewords"
 )
 
-// Languages are those of messages. Log and history are in English.
+// Languages are the languages of messages. Log and history are in English.
 var Languages = []string{"en", "zh"}
 
-// chinese are the sentences for alerts by their name; those of the console, as a test compares.
+// chinese are the sentences for alerts by their name; the console has the same, as a test compares.
 var chinese = map[string]string{
 	"reject_share": "规则 {rule} 在 {window} 内拒绝了 {total} 个请求中的 {share}，超过 {limit}",
 	"degraded":     "存储没有应答：{window} 内有 {n} 个请求按 on_store_error 判定",

@@ -23,11 +23,11 @@ const (
 	maxApart = 5
 	// maxNamed is how many rules that one names.
 	maxNamed = 10
-	// flapping is the time in which another begin of a condition is a flap: then its end must last twice as long,
+	// flapping is the time that makes another begin of a condition a flap: then its end must last twice as long,
 	// and again twice with the next flap, up to maxFlaps times.
 	flapping = time.Hour
 	maxFlaps = 4
-	// readWithin bounds what is read of the other nodes.
+	// readWithin bounds the reading of the other nodes.
 	readWithin = 3 * time.Second
 )
 
@@ -73,7 +73,7 @@ type state struct {
 	flapped int
 }
 
-// A condition is what an alert is about, at one look. It keeps an alert that fires from being resolved.
+// A condition is the subject of an alert, at one look. It keeps an alert that fires from being resolved.
 type condition struct {
 	telemetry.Alert
 	raises bool
@@ -104,7 +104,7 @@ func (m *Manager) Firing() []telemetry.Alert {
 	return m.firing
 }
 
-// Own returns those that this node raised.
+// Own returns the alerts that this node raised.
 func (m *Manager) Own() []telemetry.Alert {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,8 +196,8 @@ func (m *Manager) isDegraded() (c condition, holds bool) {
 	return c, m.Settings.Degraded && n > 0
 }
 
-// rejects compares the refused share of each rule, over all nodes, with the threshold. It reads what the other nodes
-// told even if this alert is off.
+// rejects compares the refused share of each rule, over all nodes, with the threshold. It reads the other nodes' alerts
+// even if this alert is off.
 func (m *Manager) rejects(ctx context.Context, now time.Time) []condition {
 	if m.Nodes == nil {
 		return nil

@@ -27,7 +27,7 @@ func Defaults() Settings {
 // A SettingError is a mistake in the text of Parse.
 type SettingError struct{ Name, Value, Allowed string }
 
-// Error names the setting, the value, and what is allowed.
+// Error names the setting, the value, and the allowed values.
 func (e *SettingError) Error() string {
 	return fmt.Sprintf("%s is %.80q; allowed: %s", e.Name, e.Value, e.Allowed)
 }

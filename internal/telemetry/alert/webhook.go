@@ -32,7 +32,7 @@ const (
 	maxAge = 15 * time.Minute
 	// postTimeout bounds one attempt.
 	postTimeout = 10 * time.Second
-	// maxAnswer bounds what is read of an answer.
+	// maxAnswer bounds the reading of an answer.
 	maxAnswer = 64 << 10
 
 	firstPause = time.Second
@@ -61,7 +61,7 @@ type WebhookConfig struct {
 	Log      *slog.Logger
 }
 
-// A Webhook sends messages, one after the other, and repeats those that were not accepted. It is safe for concurrent
+// A Webhook sends messages, one after the other, and repeats messages that were not accepted. It is safe for concurrent
 // use.
 type Webhook struct {
 	WebhookConfig
@@ -91,7 +91,7 @@ func (m *message) status() string {
 	return "resolved"
 }
 
-// CheckURL returns what is wrong with a URL of a webhook. The text has no part of the URL, which may be a secret.
+// CheckURL returns the mistake in a URL of a webhook. The text has no part of the URL, which may be a secret.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -104,7 +104,7 @@ func CheckURL(text string) error {
 func NewWebhook(c WebhookConfig) *Webhook {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Webhook{WebhookConfig: c, wake: make(chan struct{}, 1), cancel: cancel}
-	// A redirect would send the message, and the secret in the URL, to somebody else.
+	// A redirect would send the message, and the secret in the URL, to another server.
 	w.client = &http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -135,7 +135,7 @@ func (w *Webhook) Send(a *telemetry.Alert) {
 	}
 }
 
-// Counts are the messages that were accepted, and those that were given up.
+// Counts are the messages that were accepted, and the ones that were given up.
 func (w *Webhook) Counts() (sent, failed int64) { return w.sent.Load(), w.failed.Load() }
 
 // Close drops what waits.
@@ -267,8 +267,8 @@ type Message struct {
 	telemetry.Alert
 }
 
-// body is the body of a message in the format of its receiver. A < calls nobody in its texts, where <!channel> (Slack)
-// and <at user_id="all"> (Feishu) would.
+// body is the body of a message in the format of its receiver. A < calls no person in its texts, where <!channel>
+// (Slack) and <at user_id="all"> (Feishu) would.
 func (w *Webhook) body(m *message) ([]byte, error) {
 	template, ok := templates[w.Format]
 	if !ok {

@@ -28,7 +28,7 @@ const (
 	maxText   = 2 << 20
 	// maxMarks bounds the changes and incidents that are queued.
 	maxMarks = 1024
-	// maxShards is the most parts of the queue, each with a lock of its own.
+	// maxShards is the most parts of the queue, each with its own lock.
 	maxShards = 16
 	// closeWithin is how long Close waits for the sinks.
 	closeWithin = 2 * time.Second
@@ -99,7 +99,7 @@ const (
 	maxPath   = 256
 )
 
-// ban is the outcome of an entry for a ban; the others are those of gate.
+// ban is the outcome of an entry for a ban; the others are gate's.
 const ban = uint8(gate.Failed) + 1
 
 // New makes a Log, and starts to write. Close ends it.
@@ -116,8 +116,8 @@ func New(c Config) *Log {
 	return l
 }
 
-// Verdict records a verdict that did not pass, as an observer for gate.WithObserver. A look, which charges
-// nothing, is none.
+// Verdict records a verdict that did not pass, as an observer for gate.WithObserver. A look, which does not
+// charge, is no decision.
 func (l *Log) Verdict(v *gate.Verdict) {
 	if v.Times == 0 || v.Outcome == gate.Passed && len(v.Banned()) == 0 {
 		return
@@ -287,8 +287,8 @@ func (l *Log) record(e *entry, of *[texts]string) Record {
 	return r
 }
 
-// Counts are the records of one sink since the start. Their sum is that of all records, but for those that
-// are queued.
+// Counts are the records of one sink since the start. Their sum counts all records, but for queued
+// ones.
 type Counts struct {
 	Sink    string
 	Written int64
@@ -306,8 +306,8 @@ func (l *Log) Counts() (list []Counts) {
 	return list
 }
 
-// Close writes what is queued, and counts as lost what the sinks do not take within two seconds. Call it when no
-// more verdicts come.
+// Close writes queued records, and counts as lost the ones that the sinks do not take within two seconds. Call it when
+// no more verdicts come.
 func (l *Log) Close() {
 	close(l.stop)
 	l.ended.Wait()

@@ -14,7 +14,7 @@ type Sink interface {
 	Name() string
 	// Batch is the most records of one Write.
 	Batch() int
-	// Write writes records. After an error the same records are written again; then none of them may be twice in the
+	// Write writes records. After an error the same records are written again; then no record may be twice in the
 	// sink.
 	Write(ctx context.Context, list []Record) error
 	Close()
@@ -107,7 +107,7 @@ const (
 // tellEvery is the shortest time between two lines about failures of a sink, which an unsteady connection repeats.
 const tellEvery = time.Minute
 
-// retry logs the begin and the end of a failure, and returns how long to wait for the next attempt; 0: nothing
+// retry logs the begin and the end of a failure, and returns how long to wait for the next attempt; 0: no record
 // waits. A failure begins with the second attempt in a row that fails: the first one may be a connection that the other
 // side has closed.
 func (o *outlet) retry(wait time.Duration, err error) time.Duration {

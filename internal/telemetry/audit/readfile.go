@@ -61,7 +61,7 @@ func (r *fileReader) Last(_ context.Context, f *Filter, most int) (list []Record
 	return list[max(0, len(list)-most):], nil
 }
 
-// Next reads what was appended, and goes on in the next file after a rotation.
+// Next reads appended records, and goes on in the next file after a rotation.
 func (r *fileReader) Next(_ context.Context, f *Filter) (list []Record, err error) {
 	keep := func(record *Record) {
 		if f.Matches(record) {

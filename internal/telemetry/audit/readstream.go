@@ -21,7 +21,7 @@ const page = 100
 type Reader interface {
 	// Last returns the last most records that a filter selects, the oldest first.
 	Last(ctx context.Context, f *Filter, most int) ([]Record, error)
-	// Next returns those that were added after the records of the last call.
+	// Next returns records that were added after the last call's.
 	Next(ctx context.Context, f *Filter) ([]Record, error)
 	Close()
 }
@@ -121,7 +121,7 @@ func (s *streamReader) read(ctx context.Context, command, from, to string) ([]en
 	return list, nil
 }
 
-// late is by how much the id of an entry may be older than its record: nodes have clocks of their own.
+// late is by how much the id of an entry may be older than its record: nodes have different clocks.
 const late = time.Minute
 
 // before reads backwards, page by page.

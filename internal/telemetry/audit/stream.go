@@ -21,8 +21,8 @@ const (
 	streamTimeout = 2 * time.Second
 )
 
-// streamsOf are the streams of one log, in one slot of a Cluster: of refusals, of bans, and of all else. Each has a
-// bound of its own, so that clients, who cause refusals and bans, cannot push out the records of operators.
+// streamsOf are the streams of one log, in one slot of a Cluster: of refusals, of bans, and of all else. Each has
+// its own bound, so that clients, who cause refusals and bans, cannot push out the records of operators.
 func streamsOf(stream string) []string {
 	return []string{stream, "{" + stream + "}:bans", "{" + stream + "}:events"}
 }
@@ -65,7 +65,7 @@ func (s *streamSink) Close() {
 	}
 }
 
-// Write is one script call. A call whose answer was lost is repeated with the same number, and then writes nothing.
+// Write is one script call. A call is repeated with the same number when its answer was lost, and then has no effect.
 func (s *streamSink) Write(ctx context.Context, list []Record) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
-// A document is what a process counted in an interval, with its marks. It is kept as compressed JSON.
+// A document has the counts of a process in an interval, with its marks. It is kept as compressed JSON.
 type document struct {
 	telemetry.Record
 	Marks []telemetry.Mark `json:"marks,omitempty"`
@@ -63,7 +63,7 @@ func parseSlot(text string) (s slot, ok bool) {
 	return slot{}, false
 }
 
-// keeps is how long documents are kept: those of minutes for a while, and those of ten minutes for a day.
+// keeps is how long documents are kept: minutes for a while, and ten minutes for a day.
 func (s slot) keeps() time.Duration {
 	if s.step == minute {
 		return keptMinutes
@@ -91,7 +91,7 @@ const (
 
 var errDocument = errors.New("history: the document is malformed")
 
-// pack encodes a document. One that is too large loses its keys, and then half of its rules again and again, whose
+// pack encodes a document. One that is too large loses its keys, and then half of its rules again and again; their
 // counts stay in the sum of the others.
 func (d *document) pack() []byte {
 	d.Marks = d.Marks[:min(len(d.Marks), maxMarks)]
@@ -131,7 +131,7 @@ func compress(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// trimKeys leaves as many keys: those with refused requests first, and the first of each rule before the second of any.
+// trimKeys leaves as many keys: keys with refused requests first, and the first of each rule before the second of any.
 func (d *document) trimKeys(most int) {
 	type ranked struct {
 		rule, rank int

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// fileSuffix is that of a document's file: 1m-20261122T1703.json.gz.
+// fileSuffix is the suffix of a document's file: 1m-20261122T1703.json.gz.
 const fileSuffix = ".json.gz"
 
 func (h *History) file(s slot) string { return filepath.Join(h.Dir, s.String()+fileSuffix) }

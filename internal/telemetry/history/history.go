@@ -1,4 +1,4 @@
-// Package history keeps what the nodes of a store counted in the last 24 hours, and answers for all of them. Each node
+// Package history keeps the counts of the nodes of a store in the last 24 hours, and answers for all of them. Each node
 // makes a JSON document of each minute, and one of each ten minutes, and shares them through Redis, or keeps them in
 // files where counts are in memory.
 package history
@@ -32,10 +32,10 @@ const (
 
 // A Recorder counts what this node decides.
 type Recorder interface {
-	// Cut returns what was counted since the last Cut.
+	// Cut returns the counts since the last Cut.
 	Cut(at time.Time) *telemetry.Record
 	Recent(f telemetry.Filter, most int) []telemetry.Sample
-	// Watched are the names of the rules whose keys are counted.
+	// Watched are the names of the rules with counted keys.
 	Watched() map[string]bool
 }
 
@@ -144,7 +144,7 @@ func (h *History) record(ctx context.Context) {
 	}
 }
 
-// cut takes what was counted since the last cut.
+// cut takes the counts since the last cut.
 func (h *History) cut(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *History) cut(now time.Time) {
 	}
 }
 
-// add adds what was counted to the document of a slot, which begins if the last one is over.
+// add adds counts to the document of a slot, which begins if the last one is over.
 func (h *History) add(s slot, d *document) {
 	c := h.current[s.step]
 	if c == nil || c.from.Before(s.start()) {
@@ -182,7 +182,7 @@ func (h *History) owe(s slot) {
 	}
 }
 
-// keepCurrent keeps the current documents in memory and in their files, and drops those that are too old.
+// keepCurrent keeps the current documents in memory and in their files, and drops documents that are too old.
 func (h *History) keepCurrent() {
 	for step, c := range h.current {
 		s := slotOf(step, c.from)
@@ -205,7 +205,7 @@ func (h *History) failed(what string, err error) {
 	h.Log.Warn("telemetry: "+what, "error", err)
 }
 
-// maxBans is the maximum number of bans between two cuts that are marks of their own, and maxPending that of all
+// maxBans is the maximum number of bans between two cuts that are separate marks, and maxPending the maximum of all
 // marks: an attack bans thousands of keys.
 const (
 	maxBans    = 20
@@ -235,7 +235,7 @@ func (h *History) Mark(m telemetry.Mark) {
 	}
 }
 
-// publish shares what was recorded, and the description of this node. It has a goroutine of its own, because Redis may
+// publish shares the records, and the description of this node. It has a separate goroutine, because Redis may
 // be slow.
 func (h *History) publish(ctx context.Context) {
 	if h.shared == nil {
@@ -306,7 +306,7 @@ func (h *History) shareDocuments(ctx context.Context) error {
 	return err
 }
 
-// Close records and writes what is left, and says to the other nodes that this one is gone.
+// Close records and writes the rest, and says to the other nodes that this one is gone.
 func (h *History) Close() error {
 	h.stop()
 	h.ended.Wait()
@@ -336,7 +336,7 @@ func (h *History) Writes() int64 { return h.writes.Load() }
 // Failures is how often Redis or a file failed.
 func (h *History) Failures() int64 { return h.failures.Load() }
 
-// Bytes is the memory of the documents, those of other nodes included.
+// Bytes is the memory of the documents, other nodes' included.
 func (h *History) Bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -347,7 +347,7 @@ func (h *History) Bytes() int64 {
 	return n
 }
 
-// ownText is a document of this process as it is now; nil: there is none. Its caller holds h.mu.
+// ownText is a document of this process as it is now; nil: no document. Its caller holds h.mu.
 func (h *History) ownText(s slot) []byte {
 	if c := h.currentOf(s); c != nil {
 		return c.document().pack()

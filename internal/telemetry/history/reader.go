@@ -139,7 +139,7 @@ func (s *sum) seriesOf(name string, gapless bool) (list []telemetry.Point) {
 	return list
 }
 
-// summaries are the rules in force and those that had requests, sorted by harm, without their series.
+// summaries are the rules in force and other ones that had requests, sorted by harm, without their series.
 func (h *History) summaries(s *sum) []telemetry.RuleSummary {
 	inForce, watched := h.Rules().Rules(), h.Recorder.Watched()
 	list := make([]telemetry.RuleSummary, 0, max(len(inForce), len(s.rules)))
@@ -160,7 +160,7 @@ func (h *History) summaries(s *sum) []telemetry.RuleSummary {
 	return list
 }
 
-// summary is that of one of so many rules in force.
+// summary is the summary of one of so many rules in force.
 func (s *sum) summary(rule *rules.Rule, inForce int, watched map[string]bool) telemetry.RuleSummary {
 	one := telemetry.RuleSummary{Name: rule.Name(), Label: rule.Label(), Mode: string(rule.Mode()), Limits: []string{}}
 	for _, limit := range rule.Limits() {
@@ -187,8 +187,8 @@ func (s *sum) isKeyless(rule string) bool {
 	return c.Passed+c.Refused+c.ShadowPassed+c.ShadowRefused > 0 && r.distinct == 0 && len(r.keys) == 0
 }
 
-// folds reports whether counts of a rule may be in the sum of others: those of a rule beyond the first ones, or of any
-// if a document was too large.
+// folds reports whether counts of a rule may be in the sum of others: the counts of a rule beyond the first ones, or of
+// any if a document was too large.
 func (s *sum) folds(rule *rules.Rule, inForce int) bool {
 	const most = telemetry.MostRules
 	return s.rules[telemetry.OtherRules] != nil && (rule.Index() >= most || inForce <= most)

@@ -34,8 +34,8 @@ const (
 	nodesRegister = "nodes" // in the store
 )
 
-// shared is the history in Redis: a hash for each slot, with the document of each process. It has a connection of its
-// own, because answers are large. It is safe for concurrent use. nil has no nodes.
+// shared is the history in Redis: a hash for each slot, with the document of each process. It has a separate
+// connection, because answers are large. It is safe for concurrent use. nil has no nodes.
 type shared struct {
 	url      string
 	register Register
@@ -58,7 +58,7 @@ type others struct {
 	documents map[string]string
 }
 
-// connected returns the connection, and connects if there is none.
+// connected returns the connection, and connects first if necessary.
 func (s *shared) connected(ctx context.Context) (rueidis.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +72,8 @@ func (s *shared) connected(ctx context.Context) (rueidis.Client, error) {
 	return s.client, nil
 }
 
-// write writes documents, and removes those from the map that are written. lost: Redis may not have
-// what was written before any more.
+// write writes documents, and removes the written ones from the map. lost: Redis may have lost
+// earlier documents.
 func (s *shared) write(ctx context.Context, id string, texts map[slot][]byte) (n int, lost bool, err error) {
 	list := slices.SortedFunc(maps.Keys(texts), func(a, b slot) int { return a.start().Compare(b.start()) })
 	for some := range slices.Chunk(list, maxWritten) {
@@ -202,8 +202,8 @@ func nameOf(id string) string {
 	return id
 }
 
-// each calls it with the documents of other processes in some slots. After an error it has been called with those that
-// were read before.
+// each calls it with the documents of other processes in some slots. After an error it has been called with the
+// documents read before.
 func (s *shared) each(ctx context.Context, id, node string, slots []slot, it func([]byte)) error {
 	if s == nil {
 		return nil
@@ -250,7 +250,7 @@ func (s *shared) refresh(ctx context.Context, id string, slots []slot) (err erro
 	return err
 }
 
-// forget drops what is too old, and everything if it is too much.
+// forget drops slots that are too old, and all slots if they are too large.
 func (s *shared) forget(now time.Time) {
 	for one := range s.slots {
 		if now.Sub(one.end()) > one.keeps() || s.held.Load() > cacheBytes {

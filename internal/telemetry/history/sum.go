@@ -141,7 +141,7 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at, steps int) {
 	}
 }
 
-// top returns the keys with most refused requests, and then those with most passed ones.
+// top returns the keys with most refused requests, and then the keys with most passed ones.
 func (r *ruleSum) top(most int) []telemetry.KeyRate {
 	list := make([]telemetry.KeyRate, 0, len(r.keys))
 	refused := r.counts.Refused + r.counts.ShadowRefused // the keys of a shadow rule have what it would refuse
