@@ -49,7 +49,7 @@ func TestAPercentageAllocatesNothing(t *testing.T) {
 }
 
 func TestLocatingAClientAllocatesNothing(t *testing.T) {
-	g := open(t, memstore.New(), located, gate.WithGeo(new(globe)))
+	g := open(t, memstore.New(), located, gate.WithGeo(new(fakeGeo)))
 	var v gate.Verdict
 	request := from("198.51.100.7")
 	if n := testing.AllocsPerRun(1000, func() {

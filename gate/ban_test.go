@@ -44,8 +44,8 @@ rules:
     ban: {after: 3 refusals within 1m, for: 10m, then: [1h, 24h]}
 `
 
-// knock returns the reason of the verdict on one request of a user.
-func knock(t *testing.T, g *gate.Gate, user string) string {
+// reasonFor returns the reason of the verdict on one request of a user.
+func reasonFor(t *testing.T, g *gate.Gate, user string) string {
 	t.Helper()
 	var v gate.Verdict
 	if err := g.Decide(t.Context(), &rules.Request{User: user}, gate.Once, &v); err != nil {
@@ -67,7 +67,7 @@ func knock(t *testing.T, g *gate.Gate, user string) string {
 func provoke(t *testing.T, g *gate.Gate, user string) string {
 	t.Helper()
 	for range 10 {
-		if _, length, banned := strings.Cut(knock(t, g, user), ", bans user=3:"+user+" for "); banned {
+		if _, length, banned := strings.Cut(reasonFor(t, g, user), ", bans user=3:"+user+" for "); banned {
 			return length
 		}
 	}
@@ -108,11 +108,11 @@ func TestBanOfOneUser(t *testing.T) {
 		{24 * time.Hour, "within_limits"},
 	} {
 		c.advance(step.after)
-		if got := knock(t, g, "ann"); got != step.want {
+		if got := reasonFor(t, g, "ann"); got != step.want {
 			t.Fatalf("request %d: %s, want %s", i, got, step.want)
 		}
 		if i == 6 {
-			if got := knock(t, g, "bob"); got != "within_limits" {
+			if got := reasonFor(t, g, "bob"); got != "within_limits" {
 				t.Errorf("another user: %s", got)
 			}
 		}
@@ -162,9 +162,9 @@ func opened(t *testing.T, url string) weir.Store {
 func TestRefusalsBeforeABanAreForgotten(t *testing.T) {
 	c := newClock()
 	g := open(t, c.store(), `rules: [{name: login, key: [user], limit: fixed_window 1/1h, ban: {after: 3 refusals within 1d, for: 10s, then: 20s}}]`)
-	knock(t, g, "ann")
+	reasonFor(t, g, "ann")
 	for i, want := range []string{"", "", "bans user=3:ann for 10s", "", "", "bans user=3:ann for 20s", "", ""} {
-		if _, got, _ := strings.Cut(knock(t, g, "ann"), ", "); got != want {
+		if _, got, _ := strings.Cut(reasonFor(t, g, "ann"), ", "); got != want {
 			t.Errorf("refusal %d: %q, want %q", i, got, want)
 		}
 		c.advance(20 * time.Second)
@@ -184,7 +184,7 @@ func TestNodesBanOnce(t *testing.T) {
 				if got := fmt.Sprint(storm(t, nodes)); got != want {
 					t.Errorf("the bans are %s, want %s", got, want)
 				}
-				if got := knock(t, nodes[1], "ann"); !strings.HasPrefix(got, "banned login") {
+				if got := reasonFor(t, nodes[1], "ann"); !strings.HasPrefix(got, "banned login") {
 					t.Errorf("after it: %s", got)
 				}
 				if err := store.Reset(t.Context(), []weir.Claim{{Key: "user=3:ann", Limit: bans.Hold}, {Key: "user=3:ann", Limit: bans.Turn}}); err != nil {
@@ -202,10 +202,10 @@ func TestBanOnRedisHoldsOnAllNodes(t *testing.T) {
 	for length, user := range map[string]string{"1h": "ann", "1s": "bob"} {
 		rule := fmt.Sprintf(text, length)
 		here, there := open(t, store, rule, gate.WithBudget(time.Minute)), open(t, store, rule)
-		redistest.Await(t, "a ban", func() bool { return strings.Contains(knock(t, here, user), "bans user=3:"+user+" for "+length) })
+		redistest.Await(t, "a ban", func() bool { return strings.Contains(reasonFor(t, here, user), "bans user=3:"+user+" for "+length) })
 		if length == "1s" {
-			redistest.Await(t, "its end", func() bool { return knock(t, there, user) == "within_limits" })
-		} else if got := knock(t, there, user); !strings.HasPrefix(got, "banned login") {
+			redistest.Await(t, "its end", func() bool { return reasonFor(t, there, user) == "within_limits" })
+		} else if got := reasonFor(t, there, user); !strings.HasPrefix(got, "banned login") {
 			t.Errorf("at another node: %s", got)
 		}
 	}
@@ -249,7 +249,7 @@ func TestBanKeepsItsEndWhenTheRuleChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.advance(time.Minute)
-	if got := knock(t, g, "ann"); got != "banned login 9m0s" {
+	if got := reasonFor(t, g, "ann"); got != "banned login 9m0s" {
 		t.Errorf("by other numbers: %s", got)
 	}
 	if err := g.Swap(compiled(t, strings.Replace(guarded, "2/1m", "1/1m", 1))); err != nil {
@@ -264,7 +264,7 @@ func TestBanKeepsItsEndWhenTheRuleChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.advance(time.Minute)
-	if got := knock(t, g, "ann"); got != "within_limits" {
+	if got := reasonFor(t, g, "ann"); got != "within_limits" {
 		t.Errorf("by a rule without a ban: %s", got)
 	}
 }
@@ -289,7 +289,7 @@ rules:
 		"eve banned ip 2h0m0s",
 	} {
 		user, want, _ := strings.Cut(want, " ")
-		if got := knock(t, g, user); got != want {
+		if got := reasonFor(t, g, user); got != want {
 			t.Errorf("request %d: %s, want %s", i, got, want)
 		}
 	}
@@ -314,7 +314,7 @@ func TestShadowRulesDoNotBan(t *testing.T) {
 	for _, how := range []string{"mode: shadow", "enforce_percent: 0"} {
 		g := open(t, memstore.New(), strings.Replace(guarded, "    key: [user]", "    key: [user]\n    "+how, 1))
 		for range 20 {
-			if got := knock(t, g, "ann"); got != "within_limits" {
+			if got := reasonFor(t, g, "ann"); got != "within_limits" {
 				t.Fatalf("%s: %s", how, got)
 			}
 		}
@@ -356,7 +356,7 @@ func TestBansAreListedAndLifted(t *testing.T) {
 	if got := list(); got != "login user=3:bob 10m0s until 10m0s; " {
 		t.Errorf("banned are then %s", got)
 	}
-	if got := knock(t, other, "ann"); got != "within_limits" {
+	if got := reasonFor(t, other, "ann"); got != "within_limits" {
 		t.Errorf("lifted: %s", got)
 	}
 	if got := provoke(t, g, "ann"); got != "10m0s" {
@@ -405,7 +405,7 @@ func TestBansAreThoseOfTheRulesInForce(t *testing.T) {
 		if err != nil || len(bans) != test.listed || test.listed == 1 && bans[0].Rule != g.Rules().Rules()[0] {
 			t.Errorf("%s: %+v, %v; want %d", test.rules, bans, err, test.listed)
 		}
-		if got := knock(t, g, "ann"); got != test.then {
+		if got := reasonFor(t, g, "ann"); got != test.then {
 			t.Errorf("%s: %s, want %s", test.rules, got, test.then)
 		}
 	}
@@ -475,14 +475,14 @@ func TestLocalStoreBansDuringAnOutage(t *testing.T) {
 	if got := provoke(t, g, "ann"); got != "10m0s" {
 		t.Errorf("banned for %s", got)
 	}
-	if got := knock(t, g, "ann"); got != "banned login 10m0s" {
+	if got := reasonFor(t, g, "ann"); got != "banned login 10m0s" {
 		t.Error(got)
 	}
 	if bans, err := g.Bans(t.Context()); err != nil || len(bans) != 1 || !bans[0].Local {
 		t.Errorf("%v, %v", bans, err)
 	}
 	store.err = nil
-	if got := knock(t, g, "ann"); got != "within_limits" {
+	if got := reasonFor(t, g, "ann"); got != "within_limits" {
 		t.Errorf("when the store answers: %s", got)
 	}
 }
@@ -529,10 +529,10 @@ func TestFailedBanIsRepeated(t *testing.T) {
 		store := &faltering{Store: c.store()}
 		g := open(t, store, guarded)
 		for range 4 {
-			knock(t, g, "ann")
+			reasonFor(t, g, "ann")
 		}
 		store.n = call
-		if got := knock(t, g, "ann"); !strings.HasPrefix(got, "limit_exceeded login 1m0s") || strings.Contains(got, "bans") != (call == 5) {
+		if got := reasonFor(t, g, "ann"); !strings.HasPrefix(got, "limit_exceeded login 1m0s") || strings.Contains(got, "bans") != (call == 5) {
 			t.Errorf("call %d fails: %s", call, got)
 		}
 		c.advance(10 * time.Second) // of somebody who has its turn and dies
@@ -594,7 +594,7 @@ func TestABanIsNoPartOfWhatWasCharged(t *testing.T) {
 	if err := g.Settle(t.Context(), v.Receipt(), 5); err != nil {
 		t.Fatal(err)
 	}
-	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
+	if got := reasonFor(t, g, "ann"); got != "limit_exceeded login 1m0s" {
 		t.Error(got)
 	}
 	provoke(t, g, "ann")
@@ -683,7 +683,7 @@ func TestLiftEndsBansOfTheLocalStore(t *testing.T) {
 	if err := g.Lift(t.Context(), g.Rules().Rules()[1], "user=3:ann"); err != nil {
 		t.Fatal(err)
 	}
-	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
+	if got := reasonFor(t, g, "ann"); got != "limit_exceeded login 1m0s" {
 		t.Errorf("lifted: %s", got)
 	}
 }
@@ -699,7 +699,7 @@ func TestLiftNeedsNoLocalStore(t *testing.T) {
 	if err := g.Lift(t.Context(), g.Rules().Rules()[0], "user=3:ann"); err != nil {
 		t.Fatal(err)
 	}
-	if got := knock(t, g, "ann"); got != "limit_exceeded login 1m0s" {
+	if got := reasonFor(t, g, "ann"); got != "limit_exceeded login 1m0s" {
 		t.Errorf("lifted: %s", got)
 	}
 }

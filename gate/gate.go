@@ -60,24 +60,24 @@ import (
 
 // A Gate decides requests by the rules that are in force. It is safe for concurrent use.
 type Gate struct {
-	store, local weir.Store
-	set          atomic.Pointer[rules.Set]
-	now          func() time.Time
-	start        time.Time    // of the clock of latencies
-	ahead        atomic.Int64 // ns by which the store's clock is ahead of the time since start; 0: not known
-	list         banList
-	register     Register // nil: Bans lists those of this process alone
-	tallies      atomic.Pointer[map[*rules.Rule]*tally]
-	batcher      weir.Batcher // store, if it is one
-	batches      sync.Pool    // of *batch
-	joints       sync.Pool    // of *joint
-	swapping     sync.Mutex
-	budget       budget
-	observers    []func(*Verdict)
-	countings    []func(*Counting)
-	unfinished   unfinished
-	geo          Geo                             // nil: none
-	trace        func(context.Context, *Verdict) // nil: none
+	store, local   weir.Store
+	set            atomic.Pointer[rules.Set]
+	now            func() time.Time
+	start          time.Time    // of the clock of latencies
+	ahead          atomic.Int64 // ns by which the store's clock is ahead of the time since start; 0: not known
+	list           banList
+	register       Register // nil: Bans lists those of this process alone
+	tallies        atomic.Pointer[map[*rules.Rule]*tally]
+	batcher        weir.Batcher // store, if it is one
+	batches        sync.Pool    // of *batch
+	jointDecisions sync.Pool    // of *jointDecision
+	swapping       sync.Mutex
+	budget         budget
+	observers      []func(*Verdict)
+	countings      []func(*Counting)
+	unfinished     unfinished
+	geo            Geo                             // nil: none
+	trace          func(context.Context, *Verdict) // nil: none
 }
 
 // An Option changes what New makes.
@@ -110,7 +110,7 @@ func New(store weir.Store, set *rules.Set, opts ...Option) (*Gate, error) {
 	g := &Gate{store: store, now: time.Now, start: time.Now()}
 	g.batcher, _ = store.(weir.Batcher)
 	g.batches.New = func() any { return new(batch) }
-	g.joints.New = func() any { return new(joint) }
+	g.jointDecisions.New = func() any { return new(jointDecision) }
 	for _, opt := range opts {
 		opt(g)
 	}

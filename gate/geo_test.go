@@ -9,10 +9,10 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A globe knows one network, and counts its calls.
-type globe struct{ countries, numbers int }
+// A fakeGeo knows one network, and counts its calls.
+type fakeGeo struct{ countries, numbers int }
 
-func (g *globe) Country(client netip.Addr) string {
+func (g *fakeGeo) Country(client netip.Addr) string {
 	g.countries++
 	if netip.MustParsePrefix("198.51.100.0/24").Contains(client) {
 		return "CN"
@@ -20,7 +20,7 @@ func (g *globe) Country(client netip.Addr) string {
 	return ""
 }
 
-func (g *globe) ASN(client netip.Addr) uint32 {
+func (g *fakeGeo) ASN(client netip.Addr) uint32 {
 	g.numbers++
 	if netip.MustParsePrefix("198.51.100.0/24").Contains(client) {
 		return 64512
@@ -43,7 +43,7 @@ func decided(t *testing.T, g *gate.Gate, r *rules.Request) (v gate.Verdict) {
 }
 
 func TestCountryIsLookedUp(t *testing.T) {
-	geo := new(globe)
+	geo := new(fakeGeo)
 	g := open(t, memstore.New(), located, gate.WithGeo(geo))
 	for i, test := range []struct {
 		client string
@@ -79,7 +79,7 @@ func TestGeoIsAskedOnlyForWhatRulesNeed(t *testing.T) {
 		{located, &rules.Request{Client: netip.MustParseAddr("198.51.100.7"), Country: "DE", ASN: 7}, 0, 0},
 		{located, &rules.Request{}, 0, 0},
 	} {
-		geo := new(globe)
+		geo := new(fakeGeo)
 		decided(t, open(t, memstore.New(), test.rules, gate.WithGeo(geo)), test.r)
 		if geo.countries != test.countries || geo.numbers != test.numbers {
 			t.Errorf("%s: asked for %d countries and %d numbers", test.rules, geo.countries, geo.numbers)
@@ -88,7 +88,7 @@ func TestGeoIsAskedOnlyForWhatRulesNeed(t *testing.T) {
 }
 
 func TestStatedCountryPrecedesTheFile(t *testing.T) {
-	g := open(t, memstore.New(), located, gate.WithGeo(new(globe)))
+	g := open(t, memstore.New(), located, gate.WithGeo(new(fakeGeo)))
 	r := from("198.51.100.7")
 	r.Country = "DE"
 	v := decided(t, g, r)
@@ -98,7 +98,7 @@ func TestStatedCountryPrecedesTheFile(t *testing.T) {
 }
 
 func TestSeveralRequestsAreLocatedApart(t *testing.T) {
-	g := open(t, memstore.New(), located, gate.WithGeo(new(globe)))
+	g := open(t, memstore.New(), located, gate.WithGeo(new(fakeGeo)))
 	questions := make([]gate.Question, 2)
 	for i, client := range []string{"198.51.100.7", "192.0.2.1"} {
 		questions[i] = gate.Question{Request: from(client), Ask: gate.Once, Verdict: new(gate.Verdict)}
@@ -123,7 +123,7 @@ func TestExceptionOfALocatedKeyIsNamed(t *testing.T) {
 	if err := set.Except(file); err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithGeo(new(globe)))
+	g, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()), gate.WithGeo(new(fakeGeo)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,14 +88,14 @@ func TestFifthCountedResponseBans(t *testing.T) {
 		}
 	}
 	respond(t, g, begin(t, g, "ann"), 401)
-	if got := knock(t, g, "ann"); got != "banned login 10m0s" {
+	if got := reasonFor(t, g, "ann"); got != "banned login 10m0s" {
 		t.Errorf("after the fifth: %s", got)
 	}
-	if got := knock(t, g, "bob"); got != "within_limits" {
+	if got := reasonFor(t, g, "bob"); got != "within_limits" {
 		t.Errorf("another user: %s", got)
 	}
 	c.advance(10 * time.Minute)
-	if got := knock(t, g, "ann"); got != "within_limits" {
+	if got := reasonFor(t, g, "ann"); got != "within_limits" {
 		t.Errorf("after the ban: %s", got)
 	}
 	want := "login kept, login given_back, login kept, login given_back, login given_back, login kept, " +
@@ -124,7 +124,7 @@ func TestResponsesDuringABanDoNotCountTowardsTheNext(t *testing.T) {
 	for range 5 {
 		respond(t, g, begin(t, g, "ann"), 401)
 	}
-	if got := knock(t, g, "ann"); got != "banned login 10m0s" {
+	if got := reasonFor(t, g, "ann"); got != "banned login 10m0s" {
 		t.Errorf("after five more: %s", got)
 	}
 }
@@ -136,11 +136,11 @@ func TestRequestsUnderWayFillTheLimit(t *testing.T) {
 	for range 20 {
 		receipts = append(receipts, begin(t, g, "ann"))
 	}
-	if got := knock(t, g, "ann"); got != "limit_exceeded login 1h0m0s" {
+	if got := reasonFor(t, g, "ann"); got != "limit_exceeded login 1h0m0s" {
 		t.Errorf("the 21st at once: %s", got)
 	}
 	respond(t, g, receipts[7], 200)
-	if got := knock(t, g, "ann"); got != "within_limits" {
+	if got := reasonFor(t, g, "ann"); got != "within_limits" {
 		t.Errorf("after a successful one: %s", got)
 	}
 }
@@ -277,7 +277,7 @@ func TestCountTowardsABanIsRepeated(t *testing.T) {
 		if _, err := g.Respond(t.Context(), receipt, gate.Response{Status: 401}); !errors.Is(err, weir.ErrUnavailable) {
 			t.Errorf("a count that may have been executed: %v", err)
 		}
-		if got := knock(t, g, "bob"); got != "within_limits" || remaining(t, g, "bob") != 18 {
+		if got := reasonFor(t, g, "bob"); got != "within_limits" || remaining(t, g, "bob") != 18 {
 			t.Errorf("its unit stays charged: %s, %d left", got, remaining(t, g, "bob"))
 		}
 	})

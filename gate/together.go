@@ -18,11 +18,11 @@ type Act uint8
 const (
 	// Decided requests pass together, or not at all.
 	Decided Act = iota
-	// Spent units are charged whatever is left, and whatever becomes of the other requests.
-	Spent
-	// GivenBack units are refunded, those charged last first, if the decided requests pass. Of a sliding log or
+	// Charge charges the units whatever is left, and whatever becomes of the other requests.
+	Charge
+	// Refund gives units back, the last charged ones first, if the decided requests pass. Of a sliding log or
 	// counter that is exceeded, and beyond its latest 32 charges, they stay charged.
-	GivenBack
+	Refund
 )
 
 // DecideTogether decides several requests as one: all pass, or no request is charged. One call of the store decides
@@ -43,8 +43,8 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 		q := &questions[0]
 		err = g.decideOne(bounded, q.Request, &q.Ask, q.Verdict)
 	} else {
-		j := g.joints.Get().(*joint)
-		defer g.joints.Put(j)
+		j := g.jointDecisions.Get().(*jointDecision)
+		defer g.jointDecisions.Put(j)
 		err = j.decide(bounded, g, questions)
 	}
 	for i := range questions {
@@ -55,15 +55,15 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 	return err
 }
 
-// A joint is the claims of several requests as the claims of one. Joints are pooled.
-type joint struct {
+// A jointDecision is the claims of several requests as the claims of one. JointDecisions are pooled.
+type jointDecision struct {
 	all    Verdict
 	places []int // of the requests' claims in all, in order; −1: not in it
 }
 
 // decide decides requests. The first phase looks where a request is only looked at, and where a list denies one: the
 // verdicts of the others tell how much is left.
-func (j *joint) decide(ctx context.Context, g *Gate, questions []Question) error {
+func (j *jointDecision) decide(ctx context.Context, g *Gate, questions []Question) error {
 	looks, charges, denied, err := j.begin(g, questions)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (j *joint) decide(ctx context.Context, g *Gate, questions []Question) error
 	return nil
 }
 
-func (j *joint) times(look bool) int64 {
+func (j *jointDecision) times(look bool) int64 {
 	if look {
 		return 0
 	}
@@ -96,7 +96,7 @@ func (j *joint) times(look bool) int64 {
 }
 
 // begin makes the claims of all requests, and checks that each act needs no more of them than a decision holds.
-func (j *joint) begin(g *Gate, questions []Question) (looks, charges, denied bool, err error) {
+func (j *jointDecision) begin(g *Gate, questions []Question) (looks, charges, denied bool, err error) {
 	set := g.set.Load()
 	for i := range questions {
 		questions[i].Verdict.reset(g) // so that each has a state if another one fails
@@ -115,7 +115,7 @@ func (j *joint) begin(g *Gate, questions []Question) (looks, charges, denied boo
 			denied = denied || q.Verdict.Outcome == Denied
 		}
 	}
-	for act := Spent; act <= GivenBack; act++ {
+	for act := Charge; act <= Refund; act++ {
 		if err := j.gather(g, questions, act, 1); err != nil {
 			return false, false, false, err
 		}
@@ -131,7 +131,7 @@ func (j *joint) begin(g *Gate, questions []Question) (looks, charges, denied boo
 
 // gather makes all's claims: the claims of the requests with an act, with times 1 without the requests that are looked
 // at.
-func (j *joint) gather(g *Gate, questions []Question, act Act, times int64) error {
+func (j *jointDecision) gather(g *Gate, questions []Question, act Act, times int64) error {
 	j.all.reset(g)
 	j.all.Times, j.places = times, j.places[:0]
 	var looks [weir.MaxClaims]int64 // units that looks need
@@ -189,7 +189,7 @@ func (v *Verdict) include(of *Verdict, k int) int {
 }
 
 // ask decides all's claims: with times 0 it looks at all requests.
-func (j *joint) ask(ctx context.Context, g *Gate, questions []Question, times int64) error {
+func (j *jointDecision) ask(ctx context.Context, g *Gate, questions []Question, times int64) error {
 	if err := j.gather(g, questions, Decided, times); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (j *joint) ask(ctx context.Context, g *Gate, questions []Question, times in
 }
 
 // scatter copies the results of all's claims to the requests that have them.
-func (j *joint) scatter(questions []Question) {
+func (j *jointDecision) scatter(questions []Question) {
 	places := j.places
 	for i := range questions {
 		v := questions[i].Verdict
@@ -228,7 +228,7 @@ func (j *joint) scatter(questions []Question) {
 }
 
 // conclude derives the outcome of each decided request.
-func (j *joint) conclude(questions []Question, passes bool) {
+func (j *jointDecision) conclude(questions []Question, passes bool) {
 	refusing := 0
 	for i := range questions {
 		q := &questions[i]
@@ -301,7 +301,7 @@ func (v *Verdict) refusesAll() bool {
 }
 
 // follow decides the shadow rules and candidates of the decided requests.
-func (j *joint) follow(ctx context.Context, g *Gate, questions []Question) {
+func (j *jointDecision) follow(ctx context.Context, g *Gate, questions []Question) {
 	following := false
 	for i := range questions {
 		q := &questions[i]
@@ -334,7 +334,7 @@ func (j *joint) follow(ctx context.Context, g *Gate, questions []Question) {
 
 // settle charges spent units, and gives back units that are to be given back. Both outlast the request, so that a
 // client cannot avoid the charge by hanging up.
-func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passes bool) {
+func (j *jointDecision) settle(ctx context.Context, g *Gate, questions []Question, passes bool) {
 	if !slices.ContainsFunc(questions, func(q Question) bool { return q.Act != Decided }) {
 		return
 	}
@@ -343,7 +343,7 @@ func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passe
 	j.spend(ctx, g, questions)
 	for i := range questions {
 		q := &questions[i]
-		if q.Act != GivenBack {
+		if q.Act != Refund {
 			continue
 		}
 		v := q.Verdict
@@ -359,8 +359,8 @@ func (j *joint) settle(ctx context.Context, g *Gate, questions []Question, passe
 }
 
 // spend charges the spent units of all requests in one call.
-func (j *joint) spend(ctx context.Context, g *Gate, questions []Question) {
-	if j.gather(g, questions, Spent, 1) != nil { // begin has checked it
+func (j *jointDecision) spend(ctx context.Context, g *Gate, questions []Question) {
+	if j.gather(g, questions, Charge, 1) != nil { // begin has checked it
 		return
 	}
 	if all := &j.all; all.enforced > 0 {
@@ -374,7 +374,7 @@ func (j *joint) spend(ctx context.Context, g *Gate, questions []Question) {
 	for i := range questions {
 		q := &questions[i]
 		v := q.Verdict
-		if q.Act != Spent || v.Outcome == Denied {
+		if q.Act != Charge || v.Outcome == Denied {
 			continue
 		}
 		if v.own(1, false); v.Err == nil {

@@ -154,14 +154,14 @@ func (m *fixedModel) compare(t *testing.T, g *gate.Gate, call []modelled) {
 		}
 		passes = passes && own[i]
 	}
-	for _, act := range []gate.Act{gate.Decided, gate.Spent, gate.GivenBack} {
+	for _, act := range []gate.Act{gate.Decided, gate.Charge, gate.Refund} {
 		for _, p := range call {
 			for _, c := range p.claims {
 				switch {
 				case p.Act != act:
-				case act == gate.Spent, act == gate.Decided && passes:
+				case act == gate.Charge, act == gate.Decided && passes:
 					m.used[c] += p.hits
-				case act == gate.GivenBack && passes:
+				case act == gate.Refund && passes:
 					m.used[c] = max(0, m.used[c]-p.hits)
 				}
 			}
@@ -178,7 +178,7 @@ func (m *fixedModel) compare(t *testing.T, g *gate.Gate, call []modelled) {
 		switch {
 		case !own[i]:
 			want, reason = gate.Refused, "limit_exceeded"
-		case !passes && (p.hits > 0 && p.Act == gate.Decided || p.Act == gate.GivenBack):
+		case !passes && (p.hits > 0 && p.Act == gate.Decided || p.Act == gate.Refund):
 			want, reason = gate.Refused, "other_refused"
 		}
 		if v.Outcome != want || want == gate.Refused && v.Reason.String() != reason {
@@ -390,15 +390,15 @@ func TestGivenBackIsTheLatest(t *testing.T) {
 		"calendar 10/year"} {
 		g := open(t, memstore.New(), `rules: [{name: r, key: [descriptor.a], limit: `+limit+`}]`)
 		d := described{"a": "x"}
-		together(t, g, part(d, 10, gate.GivenBack)) // nothing to give back
+		together(t, g, part(d, 10, gate.Refund)) // nothing to give back
 		for range 3 {
 			together(t, g, part(d, 2, gate.Decided))
 		}
-		q := together(t, g, part(d, 5, gate.GivenBack))
+		q := together(t, g, part(d, 5, gate.Refund))
 		if v := q[0].Verdict; v.Outcome != gate.Passed || v.Times != 0 || left(t, g, d) != 9 {
 			t.Errorf("%s: %v for %v, %d left, want 9", limit, v.Outcome, v.Reason, left(t, g, d))
 		}
-		together(t, g, part(d, 1000, gate.GivenBack))
+		together(t, g, part(d, 1000, gate.Refund))
 		if n := left(t, g, d); n != 10 {
 			t.Errorf("%s: %d left of 10", limit, n)
 		}
@@ -454,11 +454,11 @@ func (down) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision)
 func TestSpentAndGivenBackWithoutTheStore(t *testing.T) {
 	g := open(t, down{memstore.New()}, `rules: [{name: r, key: [descriptor.a], limit: fixed_window 10/1h}]`)
 	d := described{"a": "x"}
-	q := together(t, g, part(d, 15, gate.Spent))
+	q := together(t, g, part(d, 15, gate.Charge))
 	if v := q[0].Verdict; v.Outcome != gate.Passed || !v.Degraded() {
 		t.Errorf("spent: %v for %v", v.Outcome, v.Reason)
 	}
-	q = together(t, g, part(d, 5, gate.GivenBack))
+	q = together(t, g, part(d, 5, gate.Refund))
 	if v := q[0].Verdict; v.Outcome != gate.Passed || v.Reason != gate.StoreFailed || !v.Degraded() {
 		t.Errorf("given back: %v for %v", v.Outcome, v.Reason)
 	}
@@ -470,11 +470,11 @@ func TestSpentAndGivenBackWithoutTheStore(t *testing.T) {
 // TestSpentIsChargedToShadowRules: beyond their limits too.
 func TestSpentIsChargedToShadowRules(t *testing.T) {
 	g := open(t, memstore.New(), `rules: [{name: tried, mode: shadow, limit: fixed_window 10/1h}]`)
-	together(t, g, part(described{}, 15, gate.Spent))
+	together(t, g, part(described{}, 15, gate.Charge))
 	if v := together(t, g, part(described{}, 1, gate.Decided))[0].Verdict; v.Len() != 1 || v.At(0).Granted != 0 {
 		t.Errorf("%d checks after 15 of 10 were spent", v.Len())
 	}
-	together(t, g, part(described{}, 6, gate.GivenBack))
+	together(t, g, part(described{}, 6, gate.Refund))
 	if v := together(t, g, part(described{}, 1, gate.Decided))[0].Verdict; v.Len() != 1 || v.At(0).Granted != 1 {
 		t.Errorf("%d checks after 6 were given back", v.Len())
 	}

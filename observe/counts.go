@@ -39,9 +39,9 @@ const (
 	together              // under other
 )
 
-// A census has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile still arrive: they
+// ruleTallies has the tallies of the rules in force. Verdicts by rules that were replaced meanwhile still arrive: they
 // count for the rule of the same name, or as unknown if it is gone.
-type census struct {
+type ruleTallies struct {
 	rules   []*rules.Rule
 	tallies []*counted // by index of rules
 	names   map[string]*counted
@@ -51,13 +51,13 @@ type census struct {
 	shown   int      // rules with series of their own; guarded by Metrics.collecting
 }
 
-func newCensus() *census {
-	return &census{claims: new(counted), unknown: new(counted), gone: new(counted)}
+func newRuleTallies() *ruleTallies {
+	return &ruleTallies{claims: new(counted), unknown: new(counted), gone: new(counted)}
 }
 
-// next is the census of another rule set. The counts of a name continue.
-func (c *census) next(set *rules.Set) *census {
-	n := &census{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone}
+// next returns the tallies of another rule set. The counts of a name continue.
+func (c *ruleTallies) next(set *rules.Set) *ruleTallies {
+	n := &ruleTallies{rules: set.Rules(), claims: c.claims, unknown: c.unknown, gone: c.gone}
 	n.tallies, n.names = make([]*counted, len(n.rules)), make(map[string]*counted, len(n.rules))
 	for i, rule := range n.rules {
 		t := c.names[rule.Name()]
@@ -78,7 +78,7 @@ func (c *census) next(set *rules.Set) *census {
 	return n
 }
 
-func (c *census) of(rule *rules.Rule) *counted {
+func (c *ruleTallies) of(rule *rules.Rule) *counted {
 	if rule == nil {
 		return c.claims
 	}
@@ -93,7 +93,7 @@ func (c *census) of(rule *rules.Rule) *counted {
 
 // count counts a verdict. A granted request counts for each of its rules; a refused one only for
 // the rule that decided, because the others were not charged.
-func (c *census) count(v *gate.Verdict) {
+func (c *ruleTallies) count(v *gate.Verdict) {
 	for _, ban := range v.Banned() {
 		c.of(ban.Rule).N[tally.Bans].Add(1)
 	}
@@ -119,13 +119,13 @@ func (c *census) count(v *gate.Verdict) {
 
 // Counting counts the end of a reservation, as an observer for gate.WithCountObserver. It does not allocate.
 func (m *Metrics) Counting(c *gate.Counting) {
-	t := m.census.Load().of(c.Rule)
+	t := m.ruleTallies.Load().of(c.Rule)
 	t.N[tally.Counted+int(c.Result)].Add(1)
 	t.N[tally.Bans].Add(uint64(len(c.Banned)))
 }
 
 // add counts a verdict for a rule.
-func (c *census) add(v *gate.Verdict, rule *rules.Rule, outcome int) {
+func (c *ruleTallies) add(v *gate.Verdict, rule *rules.Rule, outcome int) {
 	t := c.of(rule)
 	t.N[outcome].Add(1)
 	if v.Degraded() {
@@ -204,7 +204,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.collecting.Lock()
 	defer m.collecting.Unlock()
-	c := m.census.Load()
+	c := m.ruleTallies.Load()
 	rest := new(counted)
 	rest.Add(&c.gone.Rule)
 	labels := 0
@@ -238,7 +238,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 // were replaced meanwhile. It returns the requests decided, by gate.Outcome, and their latencies. It is for
 // internal/telemetry, so that a decision is counted once.
 func (m *Metrics) Read(each func(name string, n *tally.Rule)) (total tally.Counts, took tally.Buckets) {
-	c := m.census.Load()
+	c := m.ruleTallies.Load()
 	for i, rule := range c.rules {
 		each(rule.Name(), &c.tallies[i].Rule)
 	}
@@ -255,10 +255,10 @@ func (m *Metrics) Read(each func(name string, n *tally.Rule)) (total tally.Count
 }
 
 // Of returns the counters of a rule.
-func (m *Metrics) Of(rule *rules.Rule) *tally.Rule { return &m.census.Load().of(rule).Rule }
+func (m *Metrics) Of(rule *rules.Rule) *tally.Rule { return &m.ruleTallies.Load().of(rule).Rule }
 
 // placeOf returns the place of a tally, which it gets with its first count.
-func (c *census) placeOf(t *counted) place {
+func (c *ruleTallies) placeOf(t *counted) place {
 	if t.place == nowhere && t.Any() {
 		t.place = together
 		if c.shown < maxRules {

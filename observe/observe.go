@@ -21,12 +21,12 @@ import (
 // Metrics are the metrics of one server, in their own registry. They are safe for concurrent
 // use.
 type Metrics struct {
-	registry   *prometheus.Registry
-	process    *prometheus.Registry // Go runtime and process
-	census     atomic.Pointer[census]
-	loading    sync.Mutex // serializes Rules
-	collecting sync.Mutex // guards placement of tallies
-	verdicts   [reasons][4]atomic.Uint64
+	registry    *prometheus.Registry
+	process     *prometheus.Registry // Go runtime and process
+	ruleTallies atomic.Pointer[ruleTallies]
+	loading     sync.Mutex // serializes Rules
+	collecting  sync.Mutex // guards placement of tallies
+	verdicts    [reasons][4]atomic.Uint64
 
 	looks           prometheus.Counter
 	degraded        atomic.Uint64
@@ -56,7 +56,7 @@ var decisionTook = prometheus.NewDesc("weir_decision_duration_seconds",
 // process.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
-	m.census.Store(newCensus())
+	m.ruleTallies.Store(newRuleTallies())
 	m.looks = newCounter("weir_looks_total", "Peeks and dry runs, which charge nothing.")
 	m.crowded = newCounter("weir_too_many_claims_total",
 		"Requests decided by on_store_error, because their rules exceed the maximum of claims per decision.")
@@ -129,7 +129,7 @@ func (m *Metrics) observe(v *gate.Verdict) (noise uint64) {
 		reason = gate.Repeated
 	}
 	m.verdicts[reason][v.Outcome].Add(1)
-	m.census.Load().count(v)
+	m.ruleTallies.Load().count(v)
 	return noise
 }
 
@@ -167,7 +167,7 @@ func (m *Metrics) Rules(set *rules.Set, since time.Time) {
 	m.loading.Lock()
 	defer m.loading.Unlock()
 	m.collecting.Lock()
-	m.census.Store(m.census.Load().next(set))
+	m.ruleTallies.Store(m.ruleTallies.Load().next(set))
 	m.collecting.Unlock()
 	m.ruleCount.Set(float64(len(set.Rules())))
 	m.loadedAt.Set(float64(since.UnixMilli()) / 1e3)

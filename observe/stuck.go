@@ -48,26 +48,26 @@ type watchedBatcher struct {
 // Decide implements weir.Store.
 func (w *watched) Decide(ctx context.Context, claims []weir.Claim, times int64, decisions []weir.Decision) (
 	int64, error) {
-	defer w.calls.Begin(lane(claims)).Add(-1)
+	defer w.calls.Begin(stripeOf(claims)).Add(-1)
 	return w.Store.Decide(ctx, claims, times, decisions)
 }
 
 // Charge implements weir.Store.
 func (w *watched) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
-	defer w.calls.Begin(lane(claims)).Add(-1)
+	defer w.calls.Begin(stripeOf(claims)).Add(-1)
 	return w.Store.Charge(ctx, claims, decisions)
 }
 
 // Refund implements weir.Store.
 func (w *watched) Refund(ctx context.Context, claims []weir.Claim, takenAt weir.Instant, decisions []weir.Decision,
 ) error {
-	defer w.calls.Begin(lane(claims)).Add(-1)
+	defer w.calls.Begin(stripeOf(claims)).Add(-1)
 	return w.Store.Refund(ctx, claims, takenAt, decisions)
 }
 
 // Reset implements weir.Store.
 func (w *watched) Reset(ctx context.Context, claims []weir.Claim) error {
-	defer w.calls.Begin(lane(claims)).Add(-1)
+	defer w.calls.Begin(stripeOf(claims)).Add(-1)
 	return w.Store.Reset(ctx, claims)
 }
 
@@ -77,8 +77,8 @@ func (w *watchedBatcher) DecideBatch(ctx context.Context, requests []weir.Reques
 	w.batcher.DecideBatch(ctx, requests)
 }
 
-// lane is different for most concurrent requests.
-func lane(claims []weir.Claim) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(claims))) }
+// stripeOf is different for most concurrent requests.
+func stripeOf(claims []weir.Claim) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(claims))) }
 
 const (
 	// probeEvery is the shortest interval of decisions for readiness: anybody may ask for it.

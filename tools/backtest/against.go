@@ -79,10 +79,10 @@ func (x *comparison) result(stats *stats, files []File) *Against {
 			a.Examples[i].File = files[file].Name
 		}
 	}
-	weight := stats.census.table.weight()
-	for i := range stats.census.table.items {
+	weight := stats.clientCounts.table.weight()
+	for i := range stats.clientCounts.table.items {
 		a.Total.Clients += weight
-		if stats.census.table.items[i].v.has(x.old.bit) {
+		if stats.clientCounts.table.items[i].v.has(x.old.bit) {
 			a.Total.ClientsRefused += weight
 		}
 	}

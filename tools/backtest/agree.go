@@ -32,7 +32,7 @@ func Agree(ctx context.Context, c *Config, byLimit bool) (*Agreement, error) {
 		return nil, err
 	}
 	defer source.Close()
-	lane, err := newLane(c.Set, c)
+	replayer, err := newReplayer(c.Set, c)
 	if err != nil {
 		return nil, err
 	}
@@ -44,13 +44,13 @@ func Agree(ctx context.Context, c *Config, byLimit bool) (*Agreement, error) {
 	err = newReader(c).read(ctx, source, func(events []event) ([]event, error) {
 		for i := range events {
 			e := &events[i]
-			result, err := lane.decide(ctx, e)
+			result, err := replayer.decide(ctx, e)
 			if err != nil {
 				return nil, err
 			}
 			then, now := slices.Contains(statuses, int(e.status)), result.stopped()
 			if byLimit {
-				then, now = e.rejected(), now || lane.shadowRefuses() // a dry run
+				then, now = e.rejected(), now || replayer.shadowRefuses() // a dry run
 			}
 			if result != undecided && a.count(then, now) {
 				a.example(e, names[e.file].Name, nameIn(c.Set, result))
@@ -93,7 +93,7 @@ func (a *Agreement) example(e *event, file, now string) {
 }
 
 // shadowRefuses reports whether a shadow rule refuses the request that was decided last.
-func (l *lane) shadowRefuses() bool {
+func (l *replayer) shadowRefuses() bool {
 	for i := range l.verdict.Len() {
 		if c := l.verdict.At(i); c.Shadow && c.Decided && c.Granted == 0 {
 			return true

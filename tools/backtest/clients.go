@@ -151,15 +151,15 @@ func (d *details) worst() []*detail {
 	})
 }
 
-// A census counts clients.
-type census struct {
+// clientCounts counts clients.
+type clientCounts struct {
 	table   *sampled[client]
 	details details
 	touched int64 // keeps the compiler from leaving out the look-ups of touch
 }
 
 // touch looks up the clients of requests before they are counted: so the processor waits for many of them at once.
-func (c *census) touch(events []event) {
+func (c *clientCounts) touch(events []event) {
 	for i := range events {
 		if x := c.table.known(events[i].id); x != nil {
 			c.touched += x.requests
@@ -167,16 +167,16 @@ func (c *census) touch(events []event) {
 	}
 }
 
-func newCensus(bits int) *census {
+func newClientCounts(bits int) *clientCounts {
 	most := maxClients
 	if extra := (bits+63)/64 - 2; extra > 0 {
 		most = max(1<<14, maxClients/(1+extra/8))
 	}
-	return &census{table: newSampled[client](most), details: newDetails(maxDetails)}
+	return &clientCounts{table: newSampled[client](most), details: newDetails(maxDetails)}
 }
 
 // count counts a request of a client; refused is the rule that refuses it.
-func (c *census) count(e *event, r result) *client {
+func (c *clientCounts) count(e *event, r result) *client {
 	var x *client
 	if place := c.table.place(e.id); place >= 0 {
 		x = &c.table.items[place].v
@@ -196,7 +196,7 @@ func (c *census) count(e *event, r result) *client {
 }
 
 // top are the clients with the most refusals.
-func (c *census) top(n int, ruleName func(int) string) (list []Client) {
+func (c *clientCounts) top(n int, ruleName func(int) string) (list []Client) {
 	for _, d := range c.details.worst() {
 		x := Client{Client: nameOf(d.id), Evidence: d.evidence()}
 		for _, i := range d.rules {

@@ -9,14 +9,14 @@ func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lane, err := newLane(c.Set, c)
+	replayer, err := newReplayer(c.Set, c)
 	if err != nil {
 		return nil, err
 	}
 	list := make(map[int64]string)
 	err = newReader(c).read(ctx, source, func(events []event) ([]event, error) {
 		for i := range events {
-			r, err := lane.decide(ctx, &events[i])
+			r, err := replayer.decide(ctx, &events[i])
 			if err != nil {
 				return nil, err
 			}

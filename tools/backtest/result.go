@@ -30,7 +30,7 @@ func (r *replay) report() *Report {
 		x.Timeline = Timeline{Start: time.Unix(s.series.start, 0).UTC(), Step: s.series.stepText(),
 			Passed: s.series.row(rowPassed, length), Refused: s.series.row(rowRefused, length)}
 	}
-	x.Clients = s.census.top(c.Top, func(i int) string { return s.set.Rules()[i].Name() })
+	x.Clients = s.clientCounts.top(c.Top, func(i int) string { return s.set.Rules()[i].Name() })
 	for _, sweep := range r.sweeps {
 		x.Sweeps = append(x.Sweeps, sweep.result(s, good))
 	}
@@ -45,7 +45,7 @@ func (r *replay) report() *Report {
 func (r *replay) log() Log {
 	counts := &r.reader.counts
 	x := Log{Dropped: counts.requests - counts.replayed, Requests: r.stats.total.Requests, Refused: counts.refused,
-		Clients: int64(len(r.stats.census.table.items)) * r.stats.census.table.weight(),
+		Clients: int64(len(r.stats.clientCounts.table.items)) * r.stats.clientCounts.table.weight(),
 		Spread:  r.config.Spread.String()}
 	x.files(r.files)
 	if r.stats.total.Requests > 0 {
@@ -132,7 +132,7 @@ func limitText(rule *rules.Rule) string {
 
 // clients counts the clients of the report and of its rules.
 func (s *stats) clients(x *Report) {
-	table := s.census.table
+	table := s.clientCounts.table
 	weight := table.weight()
 	for j := range table.items {
 		c := &table.items[j].v
@@ -142,11 +142,11 @@ func (s *stats) clients(x *Report) {
 		name := func() string { return nameOf(table.items[j].id) }
 		addGood(x.Good, c.good, c.refused > 0, weight, name)
 		for i := range x.ByRule {
-			if !c.has(s.lanes + 2*i) {
+			if !c.has(s.replayers + 2*i) {
 				continue
 			}
 			rule := &x.ByRule[i]
-			refused := c.has(s.lanes + 2*i + 1)
+			refused := c.has(s.replayers + 2*i + 1)
 			rule.Count.Clients += weight
 			if refused {
 				rule.ClientsRefused += weight
@@ -179,8 +179,9 @@ func (r *replay) limits(x *Log, n *readCounts) []Note {
 	r.unmatched.notes(n, list)
 	list.counted(r.main.full, "full", "most", fmt.Sprint(r.config.MaxKeys))
 	list.counted(r.main.store.Stats().Overflow, "overflow", "most", fmt.Sprint(r.config.MaxKeys))
-	if weight := r.stats.census.table.weight(); weight > 1 {
-		list.add("clients_estimated", "most", grouped(int64(r.stats.census.table.max)), "weight", fmt.Sprint(weight))
+	clients := r.stats.clientCounts.table
+	if weight := clients.weight(); weight > 1 {
+		list.add("clients_estimated", "most", grouped(int64(clients.max)), "weight", fmt.Sprint(weight))
 	}
 	for i := range r.stats.rules {
 		if keys := r.stats.rules[i].keys; keys != nil && keys.table.weight() > 1 {

@@ -45,7 +45,7 @@ func Run(ctx context.Context, c *Config) (*Report, error) {
 // A replay is one pass over the log.
 type replay struct {
 	config    *Config
-	main      *lane
+	main      *replayer
 	stats     *stats
 	unmatched *unmatched
 	reader    *reader
@@ -53,17 +53,17 @@ type replay struct {
 
 	against *comparison
 	sweeps  []*sweep
-	others  []*other // all lanes beside main
+	others  []*other // all replayers beside main
 
 	results []result
 	hits    []hits
 	err     error
 }
 
-// An other is a lane beside the main one, which decides the same requests.
+// An other is a replayer beside the main one, which decides the same requests.
 type other struct {
-	*lane
-	rule    int // only requests that this rule of the main lane matched; −1: all
+	*replayer
+	rule    int // only requests that this rule of the main replayer matched; −1: all
 	bit     int // of clients that it refuses
 	count   Count
 	failing int64 // refused ones that failed anyway
@@ -72,25 +72,26 @@ type other struct {
 	results []result
 	err     error
 
-	// limit is decided for the claims that the main lane made of the requests; nil: the gate of the lane decides.
+	// limit is decided for the claims that the main replayer made of the requests; nil: the gate of the replayer
+	// decides.
 	limit *weir.Limit
 	own   *weir.Limit // that of the rule, in the claims
 	claim [1]weir.Claim
 }
 
-// maxLanes is the number of lanes beside the main one that have a bit.
+// maxLanes is the number of replayers beside the main one that have a bit.
 const maxLanes = 64
 
 func newReplay(c *Config, sweeps []SweepOf) (*replay, error) {
 	r := &replay{config: c, reader: newReader(c)}
 	var err error
-	if r.main, err = newLane(c.Set, c); err != nil {
+	if r.main, err = newReplayer(c.Set, c); err != nil {
 		return nil, err
 	}
 	bits := 0
 	add := func(set *rules.Set, rule int) (*other, error) {
-		lane, err := newLane(set, c)
-		o := &other{lane: lane, rule: rule, bit: bits}
+		replayer, err := newReplayer(set, c)
+		o := &other{replayer: replayer, rule: rule, bit: bits}
 		bits++
 		r.others = append(r.others, o)
 		return o, err
@@ -169,7 +170,7 @@ func (r *replay) run(ctx context.Context, pass, passes int) error {
 	return failed
 }
 
-// decide decides a batch: first by the rules, then in the other lanes, each on a separate goroutine.
+// decide decides a batch: first by the rules, then in the other replayers, each on a separate goroutine.
 func (r *replay) decide(ctx context.Context, events []event) error {
 	for len(r.hits) < len(events) {
 		r.hits, r.results = append(r.hits, hits{}), append(r.results, passed)
@@ -199,7 +200,7 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 			return o.err
 		}
 	}
-	r.stats.census.touch(events)
+	r.stats.clientCounts.touch(events)
 	for i := range events {
 		if r.results[i] == undecided {
 			continue

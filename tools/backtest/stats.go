@@ -10,15 +10,15 @@ import (
 
 // stats are the counts of the replay of the rules.
 type stats struct {
-	set    *rules.Set
-	lanes  int // of other sets, whose bits come first
-	total  Count
-	good   goodCount
-	series *timeline // passed, refused, and refused by each rule
-	rules  []ruleStats
-	census *census
-	first  int64
-	last   int64
+	set          *rules.Set
+	replayers    int // of other sets, whose bits come first
+	total        Count
+	good         goodCount
+	series       *timeline // passed, refused, and refused by each rule
+	rules        []ruleStats
+	clientCounts *clientCounts
+	first        int64
+	last         int64
 }
 
 // A ruleStats has the counts of a rule.
@@ -47,8 +47,8 @@ const (
 	rowRules
 )
 
-func newStats(set *rules.Set, lanes int) *stats {
-	s := &stats{set: set, lanes: lanes, first: -1}
+func newStats(set *rules.Set, replayers int) *stats {
+	s := &stats{set: set, replayers: replayers, first: -1}
 	s.rules = make([]ruleStats, len(set.Rules()))
 	windowed := 0
 	for _, rule := range set.Rules() {
@@ -68,7 +68,7 @@ func newStats(set *rules.Set, lanes int) *stats {
 		}
 	}
 	s.series = newTimeline(rowRules + len(s.rules))
-	s.census = newCensus(lanes + 2*len(s.rules))
+	s.clientCounts = newClientCounts(replayers + 2*len(s.rules))
 	return s
 }
 
@@ -167,7 +167,7 @@ func (h *hits) sweep(rule int, claim *weir.Claim) {
 	x.rule, x.key, x.cost, x.limit = rule, append(x.key[:0], claim.Key...), claim.Cost, claim.Limit
 }
 
-// count counts a decided request. others are the lanes of other sets that stop it.
+// count counts a decided request. others are the replayers of other sets that stop it.
 func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {
 	if s.first < 0 {
 		s.first = at
@@ -187,7 +187,7 @@ func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {
 		s.series.add(rowPassed, step)
 	}
 	s.good.add(e, stopped)
-	c := s.census.count(e, r)
+	c := s.clientCounts.count(e, r)
 	if c != nil && others != 0 {
 		c.bits[0] |= others
 	}
@@ -195,7 +195,7 @@ func (s *stats) count(e *event, at int64, r result, x *hits, others uint64) {
 		rule := &s.rules[i]
 		rule.count.Requests++
 		if c != nil {
-			c.set(s.lanes + 2*i)
+			c.set(s.replayers + 2*i)
 		}
 	}
 	for _, i := range x.refusing {
@@ -229,7 +229,7 @@ func (s *stats) refused(e *event, at int64, r result, i, step int, c *client) {
 		rule.good.refused++
 	}
 	if c != nil {
-		c.set(s.lanes + 2*i + 1)
+		c.set(s.replayers + 2*i + 1)
 	}
 }
 

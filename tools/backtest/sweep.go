@@ -218,7 +218,7 @@ type sweep struct {
 	points []*other
 }
 
-// addSweep adds a lane for each limit: the rule alone with this limit, for the requests that it matches among the
+// addSweep adds a replayer for each limit: the rule alone with this limit, for the requests that it matches among the
 // others. Its refusals are the rule's own, whatever the other rules do.
 func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, int) (*other, error)) error {
 	run := &sweep{SweepOf: *s}
@@ -241,7 +241,7 @@ func (r *replay) addSweep(s *SweepOf, add func(*rules.Set, int) (*other, error))
 }
 
 // isPlain reports whether the limit alone decides the outcome of a request that the rule matches. Then the store
-// decides the claim that the main lane made of the request, and no gate makes it once more for each limit.
+// decides the claim that the main replayer made of the request, and no gate makes it once more for each limit.
 func isPlain(rule *rules.Rule) bool {
 	return len(rule.Limits()) == 1 && rule.Bans() == nil && !rule.HasCountIf() && rule.Settle() == "" &&
 		!rule.ChargesFull() && !isHeld(rule)
@@ -285,7 +285,7 @@ func variant(file *rules.File, s *SweepOf, limit weir.Spec) (*rules.Set, error) 
 		}
 	}
 	rule.Candidate = rules.Candidate{}
-	// The main lane has matched the request, and looked it up in the lists.
+	// The main replayer has matched the request, and looked it up in the lists.
 	rule.Match, rule.Group, alone.Allow, alone.Deny = rules.Match{}, "", nil, nil
 	alone.Rules = []rules.Spec{rule}
 	set, err := rules.Compile(&alone)
@@ -309,13 +309,13 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 	p := Point{Limit: limit.String(), Units: unitsOf(limit), Count: o.count, Peak: o.busiest.peak,
 		Failing: o.failing}
 	p.Hour, p.Day = mostOf(o.set.Rules()[0], time.Hour), mostOf(o.set.Rules()[0], 24*time.Hour)
-	matched := stats.lanes + 2*rule
+	matched := stats.replayers + 2*rule
 	if good {
 		p.Good = &Good{Requests: o.good.requests, RequestsRefused: o.good.refused}
 	}
-	weight := stats.census.table.weight()
-	for i := range stats.census.table.items {
-		c := &stats.census.table.items[i].v
+	weight := stats.clientCounts.table.weight()
+	for i := range stats.clientCounts.table.items {
+		c := &stats.clientCounts.table.items[i].v
 		if !c.has(matched) {
 			continue
 		}
@@ -330,7 +330,7 @@ func (o *other) point(limit weir.Spec, rule int, stats *stats, good bool) Point 
 				p.FailsRefused += weight
 			}
 		}
-		addGood(p.Good, c.good, refused, weight, func() string { return nameOf(stats.census.table.items[i].id) })
+		addGood(p.Good, c.good, refused, weight, func() string { return nameOf(stats.clientCounts.table.items[i].id) })
 	}
 	return p
 }

@@ -117,7 +117,7 @@ func (l *AccessLog) Decided(r *http.Request, e httplimit.Event) {
 		return
 	}
 	a.id, a.service = r.Header.Get(requestid.Field), ServiceOf(r)
-	if p := passageOf(r.Context()); p != nil {
+	if p := routedOf(r.Context()); p != nil {
 		a.client = p.request.Client
 	}
 	a.outcome = [...]string{"passed", "refused", "skipped", "denied", "failed"}[e.Outcome]

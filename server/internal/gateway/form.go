@@ -11,9 +11,9 @@ import (
 	"github.com/weirproject/weir/internal/webvalues"
 )
 
-// formed returns the request in its forwarded form, with the passage as its context, which gets what
+// formed returns the request in its forwarded form, with the routedRequest as its context, which gets what
 // rules and routes read. The original is not changed.
-func (g *gateway) formed(r *http.Request, p *passage) (*http.Request, error) {
+func (g *gateway) formed(r *http.Request, p *routedRequest) (*http.Request, error) {
 	u := *r.URL
 	path, err := g.Form.Apply(&u)
 	if err != nil {

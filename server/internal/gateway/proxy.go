@@ -197,7 +197,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, http.StatusNotImplemented, wording.NotForwarded(r.Method))
 		return
 	}
-	p := &passage{Context: r.Context(), table: g.Upstreams.now.Load()}
+	p := &routedRequest{Context: r.Context(), table: g.Upstreams.now.Load()}
 	formed, err := g.formed(r, p)
 	if err != nil {
 		answer(w, r, http.StatusBadRequest, wording.Invalid(err))
@@ -231,7 +231,7 @@ func identify(h http.Header) {
 // RoundTrip implements http.RoundTripper: it reaches the service of a request's route, or the upstream.
 func (g *gateway) RoundTrip(r *http.Request) (response *http.Response, err error) {
 	began := time.Now()
-	if p := passageOf(r.Context()); p.route != nil {
+	if p := routedOf(r.Context()); p.route != nil {
 		response, err = p.route.service.send(p, r, g.Log, g.UpstreamHost)
 	} else {
 		response, err = g.Transport.RoundTrip(r)
@@ -250,7 +250,7 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 		g.fail(answer, r, errTooMany)
 		return
 	}
-	p := passageOf(r.Context())
+	p := routedOf(r.Context())
 	if p.route != nil {
 		p.is(forwarded)
 		defer p.finish()
@@ -309,7 +309,7 @@ func (g *gateway) proxy(w *response, r *http.Request) {
 
 // brokenOff reports a response that broke off, unless it was the client that left.
 func (g *gateway) brokenOff(r *http.Request) {
-	p := passageOf(r.Context())
+	p := routedOf(r.Context())
 	if p.response.err == nil || p.response.err == io.EOF || r.Context().Err() != nil {
 		return
 	}
@@ -330,7 +330,7 @@ func opened(response *http.Response) error {
 	if response.Header[requestid.Field] == nil {
 		response.Header[requestid.Field] = response.Request.Header[requestid.Field]
 	}
-	p := passageOf(response.Request.Context())
+	p := routedOf(response.Request.Context())
 	switch {
 	case p == nil: // of a Transport that sets another
 	case response.StatusCode != http.StatusSwitchingProtocols:
@@ -345,7 +345,7 @@ func opened(response *http.Response) error {
 // rewrite turns the request that ReverseProxy prepared into the one for the upstream.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = p.In.Host
-	if way := passageOf(p.In.Context()); way.route != nil {
+	if way := routedOf(p.In.Context()); way.route != nil {
 		way.rewrite(p.Out.URL, p.In.URL)
 	} else {
 		g.route(p.Out.URL, p.In.URL)
@@ -376,7 +376,7 @@ func (g *gateway) route(out, in *url.URL) {
 
 // setForwarding sets the fields that identify the client.
 func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
-	way := passageOf(p.In.Context())
+	way := routedOf(p.In.Context())
 	out, trusted := p.Out.Header, way.trusted && way.request.Client.IsValid()
 	withoutForwarding(out, trusted)
 	proto, host := "http", p.In.Host
@@ -396,7 +396,7 @@ func (g *gateway) setForwarding(p *httputil.ProxyRequest) {
 
 // chain is the client and, if that is a proxy, the peer. Addresses left of the client, which the
 // client wrote, are dropped, so that an upstream that reads the first address gets the right one.
-func (p *passage) chain() string {
+func (p *routedRequest) chain() string {
 	client := p.request.Client
 	switch {
 	case !client.IsValid():

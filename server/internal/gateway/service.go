@@ -38,7 +38,7 @@ func (e *notConnected) Unwrap() error { return e.error }
 
 // send sends a request to an address, and if that fails to others: see docs/howto/gateway.md, Retries. The request is
 // the gateway's own, so its URL may be changed.
-func (s *service) send(p *passage, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
+func (s *service) send(p *routedRequest, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
 	var tried uint64
 	var last error
 	sent, retries, pool := false, s.spec.Retries, s.pool.Load()

@@ -179,9 +179,9 @@ func (u *Upstreams) Routes() (list []servermetrics.Route) {
 	return list
 }
 
-// A passage is the context of a request through a gateway. It has one version of the table from the choice of the route
-// to the response.
-type passage struct {
+// A routedRequest is the context of a request through a gateway. It has one version of the table from the choice of the
+// route to the response.
+type routedRequest struct {
 	context.Context
 	table    *table
 	request  rules.Request // as routes and rules see it
@@ -195,25 +195,25 @@ type passage struct {
 	counted  bool          // its outcome
 }
 
-type passageKey struct{}
+type routedKey struct{}
 
 // Value implements context.Context.
-func (p *passage) Value(key any) any {
-	if _, is := key.(passageKey); is {
+func (p *routedRequest) Value(key any) any {
+	if _, is := key.(routedKey); is {
 		return p
 	}
 	return p.Context.Value(key)
 }
 
-// passageOf is nil for a request of no gateway.
-func passageOf(ctx context.Context) *passage {
-	p, _ := ctx.Value(passageKey{}).(*passage)
+// routedOf is nil for a request of no gateway.
+func routedOf(ctx context.Context) *routedRequest {
+	p, _ := ctx.Value(routedKey{}).(*routedRequest)
 	return p
 }
 
 // ServiceOf is the name of the service that a request is forwarded to by a route; "" without a route.
 func ServiceOf(r *http.Request) string {
-	if p := passageOf(r.Context()); p != nil && p.route != nil {
+	if p := routedOf(r.Context()); p != nil && p.route != nil {
 		return p.route.service.spec.Name
 	}
 	return ""
@@ -221,7 +221,7 @@ func ServiceOf(r *http.Request) string {
 
 // Read returns the values that the gateway has read of a request, for httplimit.RuleOptions.
 func Read(r *http.Request) (*rules.Set, *rules.Request) {
-	if p := passageOf(r.Context()); p != nil {
+	if p := routedOf(r.Context()); p != nil {
 		return p.table.set, &p.request
 	}
 	return nil, nil
@@ -229,12 +229,12 @@ func Read(r *http.Request) (*rules.Set, *rules.Request) {
 
 // TrustsPeer reports whether the peer of a request is a trusted proxy.
 func TrustsPeer(r *http.Request) bool {
-	p := passageOf(r.Context())
+	p := routedOf(r.Context())
 	return p != nil && p.trusted
 }
 
 // choose chooses the route of a request.
-func (p *passage) choose(r *http.Request) {
+func (p *routedRequest) choose(r *http.Request) {
 	if p.table.set == nil {
 		return
 	}
@@ -246,7 +246,7 @@ func (p *passage) choose(r *http.Request) {
 }
 
 // rewrite sets the URL of a request to a service. The address is chosen later.
-func (p *passage) rewrite(out, in *url.URL) {
+func (p *routedRequest) rewrite(out, in *url.URL) {
 	first := &p.route.service.spec.Addresses[0].URL
 	out.Scheme, out.Host = first.Scheme, first.Host
 	if first.Scheme == h2c {
@@ -264,7 +264,7 @@ func (p *passage) rewrite(out, in *url.URL) {
 }
 
 // maxBody is the largest body of a request; 0 is no bound.
-func (p *passage) maxBody() int64 {
+func (p *routedRequest) maxBody() int64 {
 	if p.route == nil {
 		return 0
 	}
@@ -272,7 +272,7 @@ func (p *passage) maxBody() int64 {
 }
 
 // is counts the outcome of a request with a route. The first one counts.
-func (p *passage) is(outcome int) {
+func (p *routedRequest) is(outcome int) {
 	if p.route != nil && !p.counted {
 		p.counted = true
 		p.route.counts.outcomes[outcome].Add(1)
@@ -284,14 +284,14 @@ func Decided(r *http.Request, e httplimit.Event) {
 	var input *weir.InputError
 	switch {
 	case e.Outcome == httplimit.Refused, e.Outcome == httplimit.Denied:
-		passageOf(r.Context()).is(refused)
+		routedOf(r.Context()).is(refused)
 	case e.Outcome == httplimit.Failed && errors.As(e.Err, &input):
-		passageOf(r.Context()).is(invalid)
+		routedOf(r.Context()).is(invalid)
 	}
 }
 
 // decided counts a request that the limit has answered, if it was not counted before.
-func (p *passage) decided() {
+func (p *routedRequest) decided() {
 	if p.Err() != nil {
 		p.is(gone)
 	}
@@ -299,7 +299,7 @@ func (p *passage) decided() {
 }
 
 // finish ends a request at its service.
-func (p *passage) finish() {
+func (p *routedRequest) finish() {
 	if p.address != nil {
 		p.address.active.Add(-1)
 	}

@@ -112,7 +112,7 @@ func (p *part) read(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor
 		case e.GetKey() == chargeKey && e.GetValue() != chargeFull:
 			return q, &weir.InputError{Field: chargeKey, Given: shortened(e.GetValue()), Allowed: chargeFull}
 		case e.GetKey() == chargeKey || e.GetKey() == genericKey && e.GetValue() == genericFull:
-			q.Act = gate.Spent
+			q.Act = gate.Charge
 		default:
 			p.keys = append(p.keys, e.GetKey())
 		}
@@ -139,7 +139,7 @@ func isMark(e *common.RateLimitDescriptor_Entry) bool {
 // cost reads the hits: the descriptor's, else the request's, else the cost that the rules say.
 func (p *part) cost(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor, q *gate.Question) *weir.InputError {
 	if d.GetIsNegativeHits() {
-		q.Act = gate.GivenBack
+		q.Act = gate.Refund
 	}
 	switch {
 	case d.GetHitsAddend() != nil:

@@ -45,9 +45,9 @@ func (r result) rule() int {
 	return int(r) - 1
 }
 
-// A lane replays requests through a gate and its own store, by a clock that the requests drive. It is not
+// A replayer replays requests through a gate and its own store, by a clock that the requests drive. It is not
 // safe for concurrent use.
-type lane struct {
+type replayer struct {
 	set    *rules.Set
 	now    int64
 	store  *memstore.Store
@@ -93,8 +93,8 @@ func (v *values) Body(name string) string { return v.noted("body.", name, "") }
 // Descriptor is empty: logs have no descriptors.
 func (*values) Descriptor(string) string { return "" }
 
-func newLane(set *rules.Set, c *Config) (*lane, error) {
-	l := &lane{set: set, holding: make([]bool, len(set.Rules()))}
+func newReplayer(set *rules.Set, c *Config) (*replayer, error) {
+	l := &replayer{set: set, holding: make([]bool, len(set.Rules()))}
 	l.values.missing = make(map[string]int64)
 	clock := memstore.WithClock(func() weir.Instant { return weir.Instant(l.now) })
 	l.store = memstore.New(clock, memstore.WithMaxKeys(c.MaxKeys))
@@ -117,7 +117,7 @@ func isHeld(rule *rules.Rule) bool {
 const inBytes = "bytes"
 
 // decide is what happens to a request.
-func (l *lane) decide(ctx context.Context, e *event) (result, error) {
+func (l *replayer) decide(ctx context.Context, e *event) (result, error) {
 	at := e.at
 	if len(l.ends) > 0 {
 		if err := l.end(ctx, at); err != nil {
@@ -166,7 +166,7 @@ func (l *lane) decide(ctx context.Context, e *event) (result, error) {
 }
 
 // holds reports whether the response, or the end of the request, matters to a limit.
-func (l *lane) holds(v *gate.Verdict) bool {
+func (l *replayer) holds(v *gate.Verdict) bool {
 	for _, rule := range v.Matched() {
 		if l.holding[rule.Index()] {
 			return true
@@ -199,7 +199,7 @@ type ending struct {
 }
 
 // hold keeps the units of a request that passed until it ends.
-func (l *lane) hold(ctx context.Context, e *event, v *gate.Verdict) error {
+func (l *replayer) hold(ctx context.Context, e *event, v *gate.Verdict) error {
 	receipt := v.Receipt()
 	if len(receipt) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (x *ending) schedule() {
 }
 
 // end ends the requests that are over at an instant.
-func (l *lane) end(ctx context.Context, at int64) error {
+func (l *replayer) end(ctx context.Context, at int64) error {
 	for len(l.ends) > 0 && l.ends[0].at <= at {
 		x := heap.Pop(&l.ends).(ending)
 		l.now = max(l.now, x.at)
@@ -249,7 +249,7 @@ func (l *lane) end(ctx context.Context, at int64) error {
 
 // finish counts or settles a request by its response, and releases its leases. A lease that has expired is gone, as in
 // production.
-func (l *lane) finish(ctx context.Context, x *ending) error {
+func (l *replayer) finish(ctx context.Context, x *ending) error {
 	rest, err := l.gate.Respond(ctx, x.receipt, gate.Response{Status: x.status})
 	if err == nil && x.bytes != accesslog.Unknown {
 		err = l.gate.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool, error) {
@@ -263,7 +263,7 @@ func (l *lane) finish(ctx context.Context, x *ending) error {
 }
 
 // sweep drops keys that are as if never used, once they may be half of all: a store would keep them up to its maximum.
-func (l *lane) sweep() {
+func (l *replayer) sweep() {
 	if keys := l.store.Stats().Keys; keys > 2*l.kept+1<<16 {
 		l.store.Sweep()
 		l.kept = l.store.Stats().Keys
