@@ -19,16 +19,12 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// An breakerOption changes a Config.
+// A breakerOption changes a configuration.
 type breakerOption func(*breakerConfig)
 
 // newBreakerWith is New with options.
 func newBreakerWith(next weir.Store, options ...breakerOption) *breaker {
-	var config breakerConfig
-	for _, option := range options {
-		option(&config)
-	}
-	return newBreaker(next, config)
+	return newBreaker(next, configured[breakerConfig](options))
 }
 
 // withSlow sets Config.Slow.

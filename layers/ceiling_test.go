@@ -28,14 +28,14 @@ func TestCeilingBatches(t *testing.T) {
 			Decisions: make([]weir.Decision, max(times, 1)), Granted: 77, Err: errors.New("before")}
 	}
 	batch := []weir.Request{request("a", 1, 10), request("b", 1, 11), request("c", 1, 0)}
-	batcher.DecideBatch(ceilingBackground, batch)
+	batcher.DecideBatch(background, batch)
 	if batch[0].Granted != 10 || batch[1].Granted != 11 || batch[2].Granted != 0 || batch[1].Err != nil ||
 		c.refusals() != 0 {
 		t.Fatalf("%+v", batch)
 	}
 	batch = []weir.Request{request("a", 1, 5), request("b", 1, 1), request("d", -1, 1), request("e", 1, 1),
 		request("b", 1, 0)}
-	batcher.DecideBatch(ceilingBackground, batch)
+	batcher.DecideBatch(background, batch)
 	cut := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: 5 * time.Minute}
 	if r := batch[0]; r.Granted != 2 || r.Err != nil ||
 		!slices.Equal(r.Decisions, []weir.Decision{{}, {}, cut, cut, cut}) {
@@ -52,7 +52,7 @@ func TestCeilingBatches(t *testing.T) {
 	asked := next.asked.Load()
 	batch = []weir.Request{request("a", 1, 2), request("b", 1, 0)}
 	batch[1].Decisions = nil
-	batcher.DecideBatch(ceilingBackground, batch)
+	batcher.DecideBatch(background, batch)
 	full := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: ceilingEpoch}
 	if r := batch[0]; r.Granted != 0 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{full, full}) ||
 		batch[1].Err != nil {
@@ -63,7 +63,7 @@ func TestCeilingBatches(t *testing.T) {
 	}
 	batch = []weir.Request{request("a", 1, 2), request("f", 1, 2)}
 	batch[0].Decisions = make([]weir.Decision, 1)
-	batcher.DecideBatch(ceilingBackground, batch)
+	batcher.DecideBatch(background, batch)
 	if !errors.As(batch[0].Err, &input) || batch[1].Granted != 2 {
 		t.Errorf("too few decisions, of a key without room: %+v", batch)
 	}
@@ -77,7 +77,7 @@ func TestBatchBeyondTheCeiling(t *testing.T) {
 	ask := func(granted int64) []weir.Decision {
 		t.Helper()
 		batch := []weir.Request{{Claims: ceilingClaim(limit, 1), Times: 15, Decisions: make([]weir.Decision, 15)}}
-		if batcher.DecideBatch(ceilingBackground, batch); batch[0].Granted != granted || batch[0].Err != nil {
+		if batcher.DecideBatch(background, batch); batch[0].Granted != granted || batch[0].Err != nil {
 			t.Fatalf("%+v, want %d granted", batch[0], granted)
 		}
 		return batch[0].Decisions
@@ -86,7 +86,7 @@ func TestBatchBeyondTheCeiling(t *testing.T) {
 	if d[9].RetryAfter == 0 || d[14] != d[9] || d[14].ResetAfter != time.Hour {
 		t.Errorf("refused by the store: %+v", d)
 	}
-	shared.Reset(ceilingBackground, ceilingClaim(limit, 1))
+	shared.Reset(background, ceilingClaim(limit, 1))
 	d = ask(2)
 	if d[1].Remaining != 8 || d[1].RetryAfter != 0 || d[2].Remaining != 0 || d[2].RetryAfter <= 0 ||
 		d[2].At != d[1].At || d[2].ResetAfter != time.Hour || d[14] != d[2] {
@@ -145,12 +145,12 @@ func TestIntactStoreIsNeverOverruled(t *testing.T) {
 				last := grants[len(grants)-1]
 				grants = grants[:len(grants)-1]
 				claim[0].Cost = last.cost
-				bare.Refund(ceilingBackground, claim, last.at, want)
-				nodes[last.node].Refund(ceilingBackground, claim, last.at, got)
+				bare.Refund(background, claim, last.at, want)
+				nodes[last.node].Refund(background, claim, last.at, got)
 			} else {
 				times := rapid.Int64Range(0, 5).Draw(t, "times")
-				granted, _ := bare.Decide(ceilingBackground, claim, times, want)
-				same, err := nodes[i].Decide(ceilingBackground, claim, times, got)
+				granted, _ := bare.Decide(background, claim, times, want)
+				same, err := nodes[i].Decide(background, claim, times, got)
 				if granted != same || err != nil {
 					t.Fatalf("%s: %d × %d: granted %d, %v; want %d", limit, times, claim[0].Cost, same, err, granted)
 				}
@@ -203,8 +203,8 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 			clock.Add(rapid.Int64Range(0, 20_000_000).Draw(t, "µs"))
 			cost := rapid.Int64Range(1, n).Draw(t, "cost")
 			claim := []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}
-			shared.Reset(ceilingBackground, claim)
-			granted, err := c.Decide(ceilingBackground, claim, rapid.Int64Range(1, 100).Draw(t, "times"), nil)
+			shared.Reset(background, claim)
+			granted, err := c.Decide(background, claim, rapid.Int64Range(1, 100).Draw(t, "times"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -275,7 +275,7 @@ func TestBoundsOfSpecs(t *testing.T) {
 		limit := weir.MustLimit("limit", spec)
 		granted := int64(0)
 		for range 1000 {
-			one, err := c.Decide(ceilingBackground, ceilingClaim(limit, 1), 1, nil)
+			one, err := c.Decide(background, ceilingClaim(limit, 1), 1, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,7 +291,7 @@ func TestBoundsOfSpecs(t *testing.T) {
 			each = 28*24*time.Hour - time.Hour
 		}
 		more := int64(1.2 * float64(rate) * float64(10*time.Second) / float64(each))
-		if got, _ := c.Decide(ceilingBackground, ceilingClaim(limit, 1), 1000, nil); got != min(more, want) {
+		if got, _ := c.Decide(background, ceilingClaim(limit, 1), 1000, nil); got != min(more, want) {
 			t.Errorf("%s: %d granted after 10 s, want %d", spec, got, more)
 		}
 	}
@@ -304,7 +304,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			store, limit, d := c, weir.MustLimit("limit", spec), make([]weir.Decision, 1)
 			granted := int64(1)
 			for granted > 0 {
-				granted, _ = store.Decide(ceilingBackground, ceilingClaim(limit, cost), 1, d)
+				granted, _ = store.Decide(background, ceilingClaim(limit, cost), 1, d)
 			}
 			wait := d[0].RetryAfter.Microseconds()
 			if wait <= 0 || d[0].ResetAfter < d[0].RetryAfter || d[0].At != ceilingEpoch {
@@ -312,7 +312,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			}
 			for _, step := range []struct{ to, want int64 }{{wait - 1, 0}, {wait, 1}} {
 				clock.Store(ceilingEpoch + step.to)
-				if granted, _ := store.Decide(ceilingBackground, ceilingClaim(limit, cost), 1, d); granted != step.want {
+				if granted, _ := store.Decide(background, ceilingClaim(limit, cost), 1, d); granted != step.want {
 					t.Errorf("%s, cost %d: granted %d after %d of %d µs", spec, cost, granted, step.to, wait)
 				}
 			}
@@ -327,7 +327,7 @@ func TestRefusedRequestsAreFree(t *testing.T) {
 	store, limit := c, weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(times, want int64) {
 		t.Helper()
-		granted, err := store.Decide(ceilingBackground, ceilingClaim(limit, 1), times, nil)
+		granted, err := store.Decide(background, ceilingClaim(limit, 1), times, nil)
 		if err != nil || granted != want {
 			t.Fatalf("granted %d of %d, %v; want %d", granted, times, err, want)
 		}
@@ -337,13 +337,13 @@ func TestRefusedRequestsAreFree(t *testing.T) {
 		ask(1, 0)
 		ask(0, 0)
 	}
-	shared.Reset(ceilingBackground, ceilingClaim(limit, 1))
+	shared.Reset(background, ceilingClaim(limit, 1))
 	ask(10, 2) // 12 in all
 	ask(10, 0)
 	if c.refusals() != 8+10 {
 		t.Errorf("%d refused by the ceiling, want 18", c.refusals())
 	}
-	if err := store.Reset(ceilingBackground, ceilingClaim(limit, 1)); err != nil {
+	if err := store.Reset(background, ceilingClaim(limit, 1)); err != nil {
 		t.Fatal(err)
 	}
 	ask(10, 10)
@@ -358,12 +358,12 @@ func TestRefusalDecisions(t *testing.T) {
 	all := []weir.Claim{{Key: "key", Limit: free, Cost: 1}, {Key: "key", Limit: low, Cost: 1},
 		{Key: "key", Limit: high, Cost: 1}}
 	d := make([]weir.Decision, 3)
-	if granted, _ := store.Decide(ceilingBackground, all, 100, d); granted != 12 {
+	if granted, _ := store.Decide(background, all, 100, d); granted != 12 {
 		t.Fatalf("granted %d, want 12", granted)
 	}
 	asked := next.asked.Load()
 	for _, times := range []int64{0, 1, 7} {
-		granted, err := store.Decide(ceilingBackground, all, times, d)
+		granted, err := store.Decide(background, all, times, d)
 		want := []weir.Decision{
 			{Remaining: 30, At: ceilingEpoch},
 			{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: ceilingEpoch},
@@ -377,23 +377,23 @@ func TestRefusalDecisions(t *testing.T) {
 		t.Error("the store was asked")
 	}
 	all[2].Cost = 21
-	if store.Decide(ceilingBackground, all, 1, d); d[2].RetryAfter != weir.Never || next.asked.Load() != asked {
+	if store.Decide(background, all, 1, d); d[2].RetryAfter != weir.Never || next.asked.Load() != asked {
 		t.Errorf("a cost of 21 of 20 beside what is used up: %+v", d[2])
 	}
 	all[1].Cost, all[2].Cost = 11, 1
-	if store.Decide(ceilingBackground, all, 1, d); next.asked.Load() != asked+1 {
+	if store.Decide(background, all, 1, d); next.asked.Load() != asked+1 {
 		t.Error("the store was not asked about a cost of 11 of 10, which it never grants")
 	}
 	all[1].Cost = -1
 	var input *weir.InputError
-	if _, err := store.Decide(ceilingBackground, all, 1, d); !errors.As(err, &input) {
+	if _, err := store.Decide(background, all, 1, d); !errors.As(err, &input) {
 		next.asked.Store(0) // the generous store checks nothing
 	}
 	all[1].Cost = 1
-	if _, err := store.Decide(ceilingBackground, all, weir.MaxUnits+1, d); !errors.As(err, &input) {
+	if _, err := store.Decide(background, all, weir.MaxUnits+1, d); !errors.As(err, &input) {
 		t.Errorf("too many times: %v", err)
 	}
-	if _, err := store.Decide(ceilingBackground, all, 1, d[:1]); !errors.As(err, &input) {
+	if _, err := store.Decide(background, all, 1, d[:1]); !errors.As(err, &input) {
 		t.Errorf("too few decisions: %v", err)
 	}
 }
@@ -402,7 +402,7 @@ func TestRefusalDecisions(t *testing.T) {
 func TestPartialRefusalHasRetryAfter(t *testing.T) {
 	_, c, _ := ceilingDriven(t, every)
 	limit, d := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), make([]weir.Decision, 1)
-	if granted, _ := c.Decide(ceilingBackground, ceilingClaim(limit, 1), 100, d); granted != 12 ||
+	if granted, _ := c.Decide(background, ceilingClaim(limit, 1), 100, d); granted != 12 ||
 		d[0].RetryAfter != 5*time.Minute || d[0].Remaining != 0 {
 		t.Errorf("granted %d: %+v", granted, d[0])
 	}
@@ -425,7 +425,7 @@ func TestLimitsWithoutACeiling(t *testing.T) {
 			if _, held := c.spec.(weir.Concurrency); held {
 				one[0].Lease = fmt.Sprint(i)
 			}
-			if granted, err := layer.Decide(ceilingBackground, one, 1, nil); granted != 1 || err != nil {
+			if granted, err := layer.Decide(background, one, 1, nil); granted != 1 || err != nil {
 				t.Errorf("%s: granted %d, %v", name, granted, err)
 			}
 		}
@@ -443,11 +443,11 @@ func TestBucketsOfTheirOwn(t *testing.T) {
 		all = append(all, weir.Claim{Key: "key", Limit: weir.MustLimit("limit", spec), Cost: 1})
 	}
 	all = []weir.Claim{all[0], all[2], all[3], all[4]}
-	if granted, err := c.Decide(ceilingBackground, all, 100, nil); granted != 12 || err != nil {
+	if granted, err := c.Decide(background, all, 100, nil); granted != 12 || err != nil {
 		t.Errorf("granted %d, %v", granted, err)
 	}
 	more := ceilingClaim(weir.MustLimit("limit", weir.SlidingLog{Limit: 1000, Window: time.Minute}), 1)
-	if granted, err := c.Decide(ceilingBackground, more, 1000, nil); granted != 1000 || err != nil {
+	if granted, err := c.Decide(background, more, 1000, nil); granted != 1000 || err != nil {
 		t.Errorf("granted %d after the limit was raised, %v", granted, err)
 	}
 }
@@ -462,21 +462,21 @@ func TestFactorChange(t *testing.T) {
 		want   int64
 	}{{factor, 11}, {2, 20}, {1, 0}, {3, 30}, {0, 100}, {0.5, 0}} {
 		factor = step.factor
-		if granted, err := c.Decide(ceilingBackground, ceilingClaim(limit, 1), 100, nil); granted != step.want || err != nil {
+		if granted, err := c.Decide(background, ceilingClaim(limit, 1), 100, nil); granted != step.want || err != nil {
 			t.Errorf("factor %v: granted %d, %v; want %d", factor, granted, err, step.want)
 		}
 	}
 }
 
 func TestErrorsAndRefundsPass(t *testing.T) {
-	shared := &ceilingFailing{Store: memstore.New()}
+	shared := &failing{Store: memstore.New()}
 	local := memstore.New()
 	store := ceilingNewCeiling(t, shared, local, every)
 	one := ceilingClaim(weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), 5)
 	d := make([]weir.Decision, 1)
 	shared.err = weir.ErrUnavailable
 	for _, times := range []int64{1, 100} {
-		if granted, err := store.Decide(ceilingBackground, one, times, d); granted != 0 ||
+		if granted, err := store.Decide(background, one, times, d); granted != 0 ||
 			!errors.Is(err, weir.ErrUnavailable) {
 			t.Errorf("granted %d, %v", granted, err)
 		}
@@ -485,52 +485,25 @@ func TestErrorsAndRefundsPass(t *testing.T) {
 		t.Error("what failed was counted")
 	}
 	shared.err = nil
-	store.Decide(ceilingBackground, one, 2, d)
+	store.Decide(background, one, 2, d)
 	shared.err = weir.ErrUnavailable
-	store.Refund(ceilingBackground, one, d[0].At, nil)
-	store.Reset(ceilingBackground, one)
+	store.Refund(background, one, d[0].At, nil)
+	store.Reset(background, one)
 	shared.err = nil
 	after := func(want int64, what string) {
 		t.Helper()
-		shared.Store.Reset(ceilingBackground, one) // it forgot
-		if granted, err := store.Decide(ceilingBackground, one, 1, d); granted != want || err != nil {
+		shared.Store.Reset(background, one) // it forgot
+		if granted, err := store.Decide(background, one, 1, d); granted != want || err != nil {
 			t.Errorf("granted %d, %v, after %s; want %d", granted, err, what, want)
 		}
 	}
 	after(1, "10 of 12, as a unit fits")
 	after(0, "15 of 12, as what failed gave nothing back")
-	if err := store.Refund(ceilingBackground, one, 0, nil); err != nil {
+	if err := store.Refund(background, one, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	after(1, "a refund of 5")
 	after(0, "that")
-}
-
-type ceilingFailing struct {
-	weir.Store
-	err error
-}
-
-func (f *ceilingFailing) Decide(ctx context.Context, claims []weir.Claim, times int64,
-	d []weir.Decision) (int64, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return f.Store.Decide(ctx, claims, times, d)
-}
-
-func (f *ceilingFailing) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Refund(ctx, claims, at, d)
-}
-
-func (f *ceilingFailing) Reset(ctx context.Context, claims []weir.Claim) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Reset(ctx, claims)
 }
 
 // For the race detector. At most the ceiling and the concurrent requests pass.
@@ -543,8 +516,8 @@ func TestCeilingManyCallers(t *testing.T) {
 		all.Go(func() {
 			batch := []weir.Request{{Claims: ceilingClaim(limit, 1), Times: 1}}
 			for range 500 {
-				one, _ := c.Decide(ceilingBackground, ceilingClaim(limit, 1), 1, nil)
-				c.DecideBatch(ceilingBackground, batch)
+				one, _ := c.Decide(background, ceilingClaim(limit, 1), 1, nil)
+				c.DecideBatch(background, batch)
 				granted.Add(one + batch[0].Granted)
 			}
 		})
@@ -612,8 +585,6 @@ func TestFullCeilingKeepsTheOthers(t *testing.T) {
 		t.Errorf("the site was granted %d, its ceiling is 120", granted)
 	}
 }
-
-var ceilingBackground = context.Background()
 
 func ceilingInMemory(clock func() weir.Instant) weir.Store {
 	if clock == nil {

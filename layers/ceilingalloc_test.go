@@ -18,12 +18,12 @@ func TestCeilingDecisionsDoNotAllocate(t *testing.T) {
 		d := make([]weir.Decision, 2)
 		batch := []weir.Request{{Claims: all, Times: 1, Decisions: d}}
 		for range 10 {
-			store.Decide(ceilingBackground, all, 1, d)
+			store.Decide(background, all, 1, d)
 		}
-		if n := testing.AllocsPerRun(1000, func() { store.Decide(ceilingBackground, all, 1, d) }); n != 0 {
+		if n := testing.AllocsPerRun(1000, func() { store.Decide(background, all, 1, d) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
-		if n := testing.AllocsPerRun(1000, func() { store.DecideBatch(ceilingBackground, batch) }); n != 0 &&
+		if n := testing.AllocsPerRun(1000, func() { store.DecideBatch(background, batch) }); n != 0 &&
 			name == "granted" {
 			t.Errorf("%s in a batch: %v allocations", name, n)
 		}
@@ -37,7 +37,7 @@ func BenchmarkCeiling(b *testing.B) {
 			one := ceilingClaim(weir.MustLimit("a", weir.SlidingLog{Limit: units, Window: time.Hour}), 1)
 			b.ReportAllocs()
 			for b.Loop() {
-				store.Decide(ceilingBackground, one, 1, nil)
+				store.Decide(background, one, 1, nil)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package layers_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,26 +13,6 @@ import (
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
-
-// aDay leaves much to memory, and is less than what a clock that steps back is given.
-const aDay = 24 * time.Hour
-
-// steady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
-func steady(clock func() weir.Instant) func() time.Duration {
-	var mu sync.Mutex
-	var last weir.Instant
-	var lost time.Duration
-	return func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		now := clock()
-		if now < last {
-			lost += time.Duration(last-now)*time.Microsecond + 2*aDay
-		}
-		last = now
-		return time.Duration(now)*time.Microsecond + lost
-	}
-}
 
 // embedded is a store in this process, with room for what a ceiling counts.
 func embedded(clock func() weir.Instant) weir.Store {
@@ -56,7 +35,7 @@ func stacked(t testing.TB, clock func() weir.Instant, shared weir.Store, cluster
 		Cluster: cluster,
 	}
 	if clock != nil {
-		o.Drive(steady(clock), aDay)
+		o.Drive(layers.Steady(clock), layers.Longest)
 	}
 	stack, err := layers.New(shared, o)
 	if err != nil {

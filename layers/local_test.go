@@ -123,7 +123,7 @@ func TestCostsOverTheShare(t *testing.T) {
 		for cost, want := range map[int64]string{1: "0s", 2: "0s", 3: "1s", 8: "1s", 9: fmt.Sprint(weir.Never)} {
 			d := make([]weir.Decision, 1)
 			one := []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}
-			if _, err := local.Decide(localBackground, one, 0, d); err != nil || d[0].RetryAfter.String() != want {
+			if _, err := local.Decide(background, one, 0, d); err != nil || d[0].RetryAfter.String() != want {
 				t.Errorf("a cost of %d of %s: %v, %v; want %s", cost, spec, d[0].RetryAfter, err, want)
 			}
 		}
@@ -131,9 +131,9 @@ func TestCostsOverTheShare(t *testing.T) {
 }
 
 // away returns two limiters, as in the example, over a store that can become unavailable.
-func away(t *testing.T, nodes int, spec weir.Spec) (shared *localFaulty, first, second *weir.Limiter) {
+func away(t *testing.T, nodes int, spec weir.Spec) (shared *failing, first, second *weir.Limiter) {
 	t.Helper()
-	shared = &localFaulty{Store: memstore.New()}
+	shared = &failing{Store: memstore.New()}
 	local := newLocal(t, nodes)
 	var err error
 	if first, err = weir.New(local.mirror(shared), "limit", spec); err != nil {
@@ -249,38 +249,38 @@ func localOverMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
 func TestLocalStore(t *testing.T)   { storetest.Run(t, localOverMemory) }
 func TestLocalVectors(t *testing.T) { storetest.Vectors(t, localOverMemory) }
 
-var localBackground = context.Background()
+var background = context.Background()
 
 var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
 
-// localFaulty is a store with a programmable error.
-type localFaulty struct {
+// failing is a store with a programmable error.
+type failing struct {
 	weir.Store
 	err error
 }
 
-func (f *localFaulty) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
+func (f *failing) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
 	if f.err != nil {
 		return 0, f.err
 	}
 	return f.Store.Decide(ctx, claims, times, d)
 }
 
-func (f *localFaulty) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
+func (f *failing) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.Charge(ctx, claims, d)
 }
 
-func (f *localFaulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
+func (f *failing) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.Refund(ctx, claims, at, d)
 }
 
-func (f *localFaulty) Reset(ctx context.Context, claims []weir.Claim) error {
+func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
 	if f.err != nil {
 		return f.err
 	}
@@ -336,7 +336,7 @@ func (f *fleet) after(d time.Duration) { f.clock.Add(d.Microseconds()) }
 // localAsk says how many units of times requests were granted.
 func localAsk(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64) int64 {
 	t.Helper()
-	granted, err := store.Decide(localBackground, []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}, times, nil)
+	granted, err := store.Decide(background, []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}, times, nil)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -469,13 +469,13 @@ func TestWarmCountsWholeLimits(t *testing.T) {
 	warm := local.mirror(shared)
 	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("ban",
 		weir.TokenBucket{Capacity: 1, Refill: 1, Period: time.Microsecond}), Cost: 600_000_001}}
-	if err := warm.Charge(localBackground, one, nil); err != nil {
+	if err := warm.Charge(background, one, nil); err != nil {
 		t.Fatal(err)
 	}
 	one[0].Cost = 0
 	theirs, ours := make([]weir.Decision, 1), make([]weir.Decision, 1)
-	shared.Decide(localBackground, one, 0, theirs)
-	local.Decide(localBackground, one, 0, ours)
+	shared.Decide(background, one, 0, theirs)
+	local.Decide(background, one, 0, ours)
 	if theirs[0] != ours[0] || ours[0].RetryAfter != 10*time.Minute {
 		t.Errorf("%+v there and %+v here", theirs[0], ours[0])
 	}
@@ -486,21 +486,21 @@ func TestWarmFollowsRefundsAndResets(t *testing.T) {
 		f, limit := newFleet(t, 2), weir.MustLimit("limit", spec)
 		all := []weir.Claim{{Key: "key", Limit: limit, Cost: 4}}
 		d := make([]weir.Decision, 1)
-		f.warm[0].Decide(localBackground, all, 1, d)
+		f.warm[0].Decide(background, all, 1, d)
 		taken := d[0].At
 		left := func(want int64, when string) {
 			t.Helper()
-			if f.locals[0].Decide(localBackground, all, 0, d); d[0].Remaining != want {
+			if f.locals[0].Decide(background, all, 0, d); d[0].Remaining != want {
 				t.Errorf("%s: %d left %s, want %d", spec, d[0].Remaining, when, want)
 			}
 		}
 		left(0, "after a grant")
-		if f.warm[0].Refund(localBackground, all, taken, nil); true {
+		if f.warm[0].Refund(background, all, taken, nil); true {
 			left(4, "after a refund")
 		}
-		f.warm[0].Charge(localBackground, all, nil)
+		f.warm[0].Charge(background, all, nil)
 		left(0, "after a charge")
-		if err := f.warm[0].Reset(localBackground, all); err != nil {
+		if err := f.warm[0].Reset(background, all); err != nil {
 			t.Fatal(err)
 		}
 		left(4, "after a reset")
@@ -529,14 +529,14 @@ func TestRefundsByAnotherClock(t *testing.T) {
 	one := []weir.Claim{{Key: "key", Limit: weir.MustLimit("limit", weir.FixedWindow{Limit: 8, Window: time.Hour}),
 		Cost: 3}}
 	d := make([]weir.Decision, 1)
-	warm.Decide(localBackground, one, 1, d)
+	warm.Decide(background, one, 1, d)
 	for _, c := range []*atomic.Int64{theirs, ours} {
 		c.Add(time.Minute.Microseconds())
 	}
-	if err := warm.Refund(localBackground, one, d[0].At, nil); err != nil {
+	if err := warm.Refund(background, one, d[0].At, nil); err != nil {
 		t.Fatal(err)
 	}
-	if local.Decide(localBackground, one, 0, d); d[0].Remaining != 4 {
+	if local.Decide(background, one, 0, d); d[0].Remaining != 4 {
 		t.Errorf("%d left of 4", d[0].Remaining)
 	}
 }
@@ -550,19 +550,19 @@ func TestLogsForgetWhatWasGivenBack(t *testing.T) {
 	d, left := make([]weir.Decision, 1), make([]weir.Decision, 1)
 	var open []weir.Instant
 	for i := range 30 {
-		if granted, err := warm.Decide(localBackground, one, 1, d); granted != 1 || err != nil {
+		if granted, err := warm.Decide(background, one, 1, d); granted != 1 || err != nil {
 			t.Fatal(granted, err)
 		}
 		open = append(open, d[0].At)
 		theirs.Add(1000)
 		ours.Add(1003)
 		if len(open) > 2 || i == 29 {
-			if err := warm.Refund(localBackground, one, open[0], nil); err != nil {
+			if err := warm.Refund(background, one, open[0], nil); err != nil {
 				t.Fatal(err)
 			}
 			open = open[1:]
 		}
-		if local.Decide(localBackground, one, 0, left); left[0].Remaining != 10-3*int64(len(open)) {
+		if local.Decide(background, one, 0, left); left[0].Remaining != 10-3*int64(len(open)) {
 			t.Fatalf("round %d: %d left of 10, and %d charges of 3 are open", i, left[0].Remaining, len(open))
 		}
 	}
@@ -577,7 +577,7 @@ func TestWarmFollowsLeases(t *testing.T) {
 	}
 	take := func(store weir.Store, claims []weir.Claim, want int64, when string) {
 		t.Helper()
-		if granted, err := store.Decide(localBackground, claims, 1, nil); err != nil || granted != want {
+		if granted, err := store.Decide(background, claims, 1, nil); err != nil || granted != want {
 			t.Fatalf("%s: granted %d, %v; want %d", when, granted, err, want)
 		}
 	}
@@ -592,15 +592,15 @@ func TestWarmFollowsLeases(t *testing.T) {
 	f.after(20 * time.Second) // 2 expired
 	take(local, lease("2", true), 0, "expired")
 	take(local, lease("new", false), 0, "while two are held")
-	if err := warm.Refund(localBackground, lease("0", false), localEpoch, nil); err != nil {
+	if err := warm.Refund(background, lease("0", false), localEpoch, nil); err != nil {
 		t.Fatal(err)
 	}
 	take(local, lease("new", false), 1, "after one was released")
-	if err := local.Refund(localBackground, lease("0", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
+	if err := local.Refund(background, lease("0", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("released twice: %v", err)
 	}
 	// A lease that the store has lost is dropped here too.
-	if err := warm.Refund(localBackground, lease("new", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
+	if err := warm.Refund(background, lease("new", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("what was taken here is gone there: %v", err)
 	}
 	take(local, lease("newer", false), 1, "after that")
@@ -611,14 +611,14 @@ func TestWarmReleasesTheLeaseOfACharge(t *testing.T) {
 	f := newFleet(t, 1)
 	limit := weir.MustLimit("limit", weir.Concurrency{Limit: 1, TTL: time.Minute})
 	lease := []weir.Claim{{Key: "key", Limit: limit, Cost: 1, Lease: "lease"}}
-	if granted, err := f.warm[0].Decide(localBackground, lease, 1, nil); granted != 1 || err != nil {
+	if granted, err := f.warm[0].Decide(background, lease, 1, nil); granted != 1 || err != nil {
 		t.Fatalf("granted %d, %v", granted, err)
 	}
 	lease[0].Renew = true
-	if err := f.warm[0].Charge(localBackground, lease, nil); err != nil {
+	if err := f.warm[0].Charge(background, lease, nil); err != nil {
 		t.Fatal(err)
 	}
-	if granted, err := f.locals[0].Decide(localBackground, lease, 1, nil); granted != 0 || err != nil {
+	if granted, err := f.locals[0].Decide(background, lease, 1, nil); granted != 0 || err != nil {
 		t.Errorf("renewed after its release: granted %d, %v", granted, err)
 	}
 }
@@ -639,53 +639,53 @@ func TestWarmCountsBatches(t *testing.T) {
 	bad := claims("limit")
 	bad[0].Cost = -1
 	batch := []weir.Request{{Claims: bad, Times: 1}, {Claims: one, Times: 0}, {Claims: one, Times: 1}}
-	local.mirror(batching{memstore.New()}).DecideBatch(localBackground, batch)
+	local.mirror(batching{memstore.New()}).DecideBatch(background, batch)
 	d := make([]weir.Decision, 1)
-	if local.Decide(localBackground, one, 0, d); d[0].Remaining != 1 || batch[2].Granted != 1 || batch[0].Err == nil {
+	if local.Decide(background, one, 0, d); d[0].Remaining != 1 || batch[2].Granted != 1 || batch[0].Err == nil {
 		t.Errorf("%d left of 2 after one was granted: %+v", d[0].Remaining, batch)
 	}
 }
 
 // Refusals and errors of the store are not counted.
 func TestOnlyGrantsAreCounted(t *testing.T) {
-	shared := &localFaulty{Store: memstore.New()}
+	shared := &failing{Store: memstore.New()}
 	local := newLocal(t, 2)
 	warm := local.mirror(shared)
 	one := claims("limit")
 	one[0].Cost = 5
-	warm.Decide(localBackground, one, 1, nil)
+	warm.Decide(background, one, 1, nil)
 	one[0].Cost = 1
-	warm.Decide(localBackground, one, 0, nil)
+	warm.Decide(background, one, 0, nil)
 	shared.err = errAway
-	warm.Decide(localBackground, one, 1, nil)
-	warm.Charge(localBackground, one, nil)
-	warm.Reset(localBackground, one)
+	warm.Decide(background, one, 1, nil)
+	warm.Charge(background, one, nil)
+	warm.Reset(background, one)
 	held := []weir.Claim{{Key: "key", Limit: weir.MustLimit("held", weir.Concurrency{Limit: 4, TTL: time.Hour}),
 		Cost: 1, Lease: "lease"}}
-	warm.Decide(localBackground, held, 1, nil)
+	warm.Decide(background, held, 1, nil)
 	batch := []weir.Request{{Claims: held, Times: 1}}
-	local.mirror(batching{shared}).DecideBatch(localBackground, batch)
+	local.mirror(batching{shared}).DecideBatch(background, batch)
 	shared.err = nil
 	held[0].Cost = 5
-	local.mirror(batching{shared}).DecideBatch(localBackground, batch)
+	local.mirror(batching{shared}).DecideBatch(background, batch)
 	held[0].Renew = true
-	warm.Decide(localBackground, held, 1, nil) // it is not held there
-	local.mirror(batching{shared}).DecideBatch(localBackground, batch)
-	if granted, err := local.Decide(localBackground, held, 1, nil); granted != 0 || err != nil || batch[0].Granted != 0 {
+	warm.Decide(background, held, 1, nil) // it is not held there
+	local.mirror(batching{shared}).DecideBatch(background, batch)
+	if granted, err := local.Decide(background, held, 1, nil); granted != 0 || err != nil || batch[0].Granted != 0 {
 		t.Errorf("a lease that nobody granted is held: %d, %v", granted, err)
 	}
 	d := make([]weir.Decision, 1)
-	if local.Decide(localBackground, one, 0, d); d[0].ResetAfter != 0 {
+	if local.Decide(background, one, 0, d); d[0].ResetAfter != 0 {
 		t.Errorf("something was counted: %+v", d[0])
 	}
 	shared.err = nil
 	one = append(one, weir.Claim{Key: "key", Limit: weir.MustLimit("bucket", weir.PerDay(4)), Cost: 1})
 	d = make([]weir.Decision, 2)
-	warm.Decide(localBackground, one, 1, d)
+	warm.Decide(background, one, 1, d)
 	shared.err = errAway
-	warm.Refund(localBackground, one, d[0].At, nil)
-	warm.Reset(localBackground, one)
-	if local.Decide(localBackground, one, 0, d); d[0].Remaining != 1 || d[1].Remaining != 1 {
+	warm.Refund(background, one, d[0].At, nil)
+	warm.Reset(background, one)
+	if local.Decide(background, one, 0, d); d[0].Remaining != 1 || d[1].Remaining != 1 {
 		t.Errorf("what failed there was done here: %+v", d)
 	}
 }
@@ -700,9 +700,9 @@ func TestLocalManyCallers(t *testing.T) {
 			limit := weir.MustLimit("limit", weir.FixedWindow{Limit: 1000, Window: time.Hour})
 			for i := range 1000 {
 				one := []weir.Claim{{Key: fmt.Sprint(i % 10), Limit: limit, Cost: 1}}
-				warm.Decide(localBackground, one, 1, nil)
-				local.Decide(localBackground, one, 1, nil)
-				warm.Refund(localBackground, one, localEpoch, nil)
+				warm.Decide(background, one, 1, nil)
+				local.Decide(background, one, 1, nil)
+				warm.Refund(background, one, localEpoch, nil)
 			}
 		})
 	}
@@ -711,21 +711,21 @@ func TestLocalManyCallers(t *testing.T) {
 
 // A lease that is released while the store does not answer is free at once in the local store, which decides then.
 func TestWarmReleasesWhatTheStoreCouldNot(t *testing.T) {
-	next := &localFaulty{Store: memstore.New()}
+	next := &failing{Store: memstore.New()}
 	local := newLocal(t, 1)
 	warm := local.mirror(next)
 	lease := []weir.Claim{{Key: "key", Limit: weir.MustLimit("slots", weir.Concurrency{Limit: 1, TTL: time.Hour}),
 		Cost: 1, Lease: "one"}}
-	if granted, err := warm.Decide(localBackground, lease, 1, nil); granted != 1 || err != nil {
+	if granted, err := warm.Decide(background, lease, 1, nil); granted != 1 || err != nil {
 		t.Fatal(granted, err)
 	}
 	next.err = errAway
-	err := warm.Refund(localBackground, append(claims("window"), lease...), 0, nil)
+	err := warm.Refund(background, append(claims("window"), lease...), 0, nil)
 	if !errors.Is(err, weir.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	lease[0].Lease = "two"
-	if granted, err := local.Decide(localBackground, lease, 1, nil); granted != 1 || err != nil {
+	if granted, err := local.Decide(background, lease, 1, nil); granted != 1 || err != nil {
 		t.Errorf("after a release without an answer %d are granted, %v", granted, err)
 	}
 }

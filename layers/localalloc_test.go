@@ -37,7 +37,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).mirror(localGranting{}),
 			"local": newLocal(t, 3)} {
 			list, d := of(specs), make([]weir.Decision, len(specs))
-			ask := func() { store.Decide(localBackground, list, 1, d) }
+			ask := func() { store.Decide(background, list, 1, d) }
 			for range 10 {
 				ask()
 			}
@@ -53,7 +53,7 @@ func BenchmarkWarm(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			store, list := newLocal(b, 3).mirror(localGranting{}), of(specs)
 			for b.Loop() {
-				store.Decide(localBackground, list, 1, nil)
+				store.Decide(background, list, 1, nil)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func BenchmarkLocal(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			list := of(kinds["bucket"])
 			for b.Loop() {
-				store.Decide(localBackground, list, 1, nil)
+				store.Decide(background, list, 1, nil)
 			}
 		})
 	}

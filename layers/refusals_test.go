@@ -21,16 +21,12 @@ import (
 	"github.com/weirproject/weir/storetest"
 )
 
-// An refusalOption changes a Config.
+// A refusalOption changes a configuration.
 type refusalOption func(*refusalConfig)
 
 // newRefusalCacheWith is New with options.
 func newRefusalCacheWith(next weir.Store, options ...refusalOption) *refusalCache {
-	var config refusalConfig
-	for _, option := range options {
-		option(&config)
-	}
-	return newRefusalCache(next, config)
+	return newRefusalCache(next, configured[refusalConfig](options))
 }
 
 // withLongest sets Config.Longest.
@@ -247,26 +243,6 @@ func (refusalFailing) Refund(context.Context, []weir.Claim, weir.Instant, []weir
 	return weir.ErrUnavailable
 }
 
-// refusalLongest leaves much to memory, and is less than what a clock that steps back is given.
-const refusalLongest = 24 * time.Hour
-
-// refusalSteady makes a monotonic clock from a driven one: after a step back, all that was remembered has expired.
-func refusalSteady(clock func() weir.Instant) func() time.Duration {
-	var mu sync.Mutex
-	var last weir.Instant
-	var lost time.Duration
-	return func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		now := clock()
-		if now < last {
-			lost += time.Duration(last-now)*time.Microsecond + 2*refusalLongest
-		}
-		last = now
-		return time.Duration(now)*time.Microsecond + lost
-	}
-}
-
 // refusalOver is a layer that is closed with the test.
 func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusalCache {
 	tb.Helper()
@@ -277,14 +253,14 @@ func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusal
 
 // refusalDriven are options of a layer on a driven clock.
 func refusalDriven(clock func() time.Duration) []refusalOption {
-	return []refusalOption{withClock(clock), withLongest(refusalLongest)}
+	return []refusalOption{withClock(clock), withLongest(Longest)}
 }
 
 func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	if clock == nil {
 		return storetest.Handle{Store: refusalOver(t, memstore.New()), Recalls: true}
 	}
-	store := refusalOver(t, memstore.New(memstore.WithClock(clock)), refusalDriven(refusalSteady(clock))...)
+	store := refusalOver(t, memstore.New(memstore.WithClock(clock)), refusalDriven(Steady(clock))...)
 	return storetest.Handle{Store: store, Recalls: true}
 }
 
@@ -343,7 +319,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 		below := memstore.New(memstore.WithClock(clock))
 		t.Cleanup(func() { below.Close() })
-		a, b := pair(t, below, refusalSteady(clock))
+		a, b := pair(t, below, Steady(clock))
 		return storetest.Handle{Store: a, Peer: func() weir.Store { return b }, Recalls: true}
 	}
 	storetest.Run(t, both)
@@ -376,7 +352,7 @@ func TestRefusalVectorsOnRedis(t *testing.T) {
 	url := redistest.Start(t).URL()
 	storetest.Vectors(t, func(t testing.TB, clock func() weir.Instant) storetest.Handle {
 		below := openRedis(t, url, redisstore.WithClock(clock), redisstore.WithPrefix(weir.NewLeaseID()+":"))
-		return storetest.Handle{Store: refusalOver(t, below, refusalDriven(refusalSteady(clock))...), Recalls: true}
+		return storetest.Handle{Store: refusalOver(t, below, refusalDriven(Steady(clock))...), Recalls: true}
 	})
 }
 
@@ -801,7 +777,7 @@ func under(name, key string, spec weir.Spec) weir.Claim {
 // TestSeveralClaims: the decision of each claim is exact, so the store is called unless all of them are known
 // refusals.
 func TestSeveralClaims(t *testing.T) {
-	s := newScene(t, withLongest(refusalLongest))
+	s := newScene(t, withLongest(Longest))
 	site, ip := under("site", "all", weir.PerMinute(2)), under("ip", "1", weir.PerMinute(1))
 	s.ask(1, true, site, ip)
 	s.pass(time.Second)

@@ -25,18 +25,6 @@ type Hash struct {
 	kind, target string // of limitTypes
 }
 
-// ReadHash reads a hash alone, as a source does.
-func ReadHash(prefix, key string, fields map[string]string) *Hash {
-	h := parse(prefix, key, plainFields(fields))
-	if len(h.Problems) == 0 {
-		h.check()
-	}
-	if len(h.Problems) > 0 {
-		h.Rule = nil
-	}
-	return h
-}
-
 // parse reads the fields one by one. check finds conflicts between them.
 func parse(prefix, key string, fields map[string]string) *Hash {
 	h := &Hash{key: key, fields: fields}
