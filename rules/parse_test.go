@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -51,50 +52,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-const good = `
-# A comment, and every field.
-server:
-  store: redis://user:secret@127.0.0.1:6379/0
-  nodes: 3
-  fallback_keys: 1000
-  trusted_proxies: [10.0.0.0/8, 2001:db8::1]
-  client_header: Forwarded
-allow: {client.ip: [127.0.0.1, 192.0.2.0/24], header.X-Probe: "*"}
-deny: {user trim lower: [mallory, bot-*]}
-response: {status: 503, fields: seconds, body: json}
-rules:
-  - name: whole-site
-    limit: 5000/s burst 10000
-    lease_percent: 10
-    local_ceiling: 1.2
-  - name: login
-    match:
-      method: [POST, PUT]
-      host: [Example.com, "*.example.com"]
-      path: /users/{id}/login
-      client: [203.0.113.0/24, "2001:db8::/32", 192.0.2.7]
-      header: {x-plan: free, X-Version: 2}
-      query: {debug: "*"}
-      descriptor: {tenant: [a, b]}
-    schedule:
-      - {days: [mon-fri, sun], hours: 09:00-18:00, zone: Asia/Shanghai}
-      - {hours: 22:00-24:00}
-    allow: {path.id: "1"}
-    deny: {client.ip: 203.0.113.9}
-    key: [client.ip v4/24 v6/48, path.id, header.x-user trim nfkc lower, constant.x]
-    on_missing: deny
-    algorithm: sliding_log
-    limit: [5/1m, 20/1h]
-    overrides:
-      - {key: [203.0.113.0/24, "*", ann, x], limit: 50/1m}
-    cost: {from: header.x-tokens, default: 2, max: 4, settle: header.x-used}
-    count_if: {status: [401, 5xx], header: {x-login: failed}}
-    once: {by: header.x-id, for: 10m, repeats: 5, repeat: pass}
-    mode: shadow
-    on_store_error: allow
-    response: {status: 403, body: "{{.Message}}", content_type: text/html}
-    message: {zh: 请等待, en: wait}
-`
+//go:embed testdata/good.yaml
+var good string
 
 func TestParse(t *testing.T) {
 	file, err := rules.Parse("f", []byte(good))

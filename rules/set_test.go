@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -33,24 +34,8 @@ func names(list []*rules.Rule) string {
 	return strings.Join(text, " ")
 }
 
-const zoo = `
-rules:
-  - {name: all, limit: 1/1s}
-  - {name: root, limit: 1/1s, match: {path: /}}
-  - {name: login, limit: 1/1s, match: {path: /login, method: POST}}
-  - {name: user, limit: 1/1s, match: {path: "/users/{id}"}}
-  - {name: orders, limit: 1/1s, match: {path: /users/*/orders}}
-  - {name: me, limit: 1/1s, match: {path: /users/me}}
-  - {name: api, limit: 1/1s, match: {path: /api/**}}
-  - {name: host, limit: 1/1s, match: {host: [api.example.com, "*.example.com"]}}
-  - {name: free, limit: 1/1s, match: {header: {x-plan: [free, trial]}, query: {debug: "*"}}}
-  - {name: tenant, limit: 1/1s, match: {descriptor: {tenant: a}}}
-  - {name: any-path, limit: 1/1s, match: {path: /**}}
-  - {name: verb, limit: 1/1s, match: {path: "/v:login/café"}}
-  - {name: net, limit: 1/1s, match: {client: [10.0.0.0/8, "2001:db8::/32", 192.0.2.7]}}
-  - {name: inner, limit: 1/1s, match: {client: 10.1.0.0/16, method: GET}}
-
-`
+//go:embed testdata/zoo.yaml
+var zoo string
 
 func TestMatch(t *testing.T) {
 	set := compiled(t, zoo)
@@ -371,22 +356,9 @@ func TestTenThousandRulesAreLookedAtLikeTen(t *testing.T) {
 }
 
 // everything has each field that is read for a request.
-const everything = `
-allow: {client.ip: [192.0.2.0/24], user: [root, adm*]}
-deny: {header.X-User trim nfkc lower: [mallory, bot-*]}
-rules:
-  - name: all
-    match: {path: "/v1/{id}/*", client: [203.0.113.0/24], header: {X-Plan: free}}
-    schedule: {days: mon-sun, hours: 22:00-21:59, zone: Europe/Berlin}
-    allow: {path.id: [p8, q*]}
-    deny: {client.ip: 203.0.113.9}
-    key: [client.ip v4/24, header.X-User trim nfkc lower, path.id, host]
-    limit: [100/1m, sliding_log 900/1h]
-    cost: {from: header.X-Tokens, max: 50}
-    overrides:
-      - {key: [203.0.113.0/24, bob, p7, h7.example.com], limit: 200/1m}
-      - {key: ["*", b*, p6, "*"], limit: 300/1m}
-`
+//
+//go:embed testdata/everything.yaml
+var everything string
 
 func TestNothingIsAllocated(t *testing.T) {
 	sets := map[string]*rules.Set{"": compiled(t, everything)}

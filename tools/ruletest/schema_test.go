@@ -24,6 +24,11 @@ func schema(t *testing.T) (document map[string]any, compiled *jsonschema.Schema)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parsedSchema(t, text)
+}
+
+func parsedSchema(t *testing.T, text []byte) (document map[string]any, compiled *jsonschema.Schema) {
+	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)

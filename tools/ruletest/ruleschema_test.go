@@ -1,7 +1,6 @@
-package rules_test
+package ruletest_test
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -17,23 +16,6 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-func parsedSchema(t *testing.T) (document map[string]any, schema *jsonschema.Schema) {
-	t.Helper()
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("schema.json", value); err != nil {
-		t.Fatal(err)
-	}
-	schema, err = compiler.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value.(map[string]any), schema
-}
-
 // refusedBySchema is what the schema says of a file, or nil.
 func refusedBySchema(schema *jsonschema.Schema, text string) error {
 	var value any
@@ -43,11 +25,18 @@ func refusedBySchema(schema *jsonschema.Schema, text string) error {
 	return schema.Validate(value)
 }
 
-func TestSchemaAcceptsWhatParseAccepts(t *testing.T) {
-	_, schema := parsedSchema(t)
-	texts := map[string]string{"good": good, "zoo": zoo, "everything": everything, "none": "rules: []",
+func TestSchemaOfRulesAcceptsWhatParseAccepts(t *testing.T) {
+	_, schema := parsedSchema(t, rules.Schema())
+	texts := map[string]string{"none": "rules: []",
 		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
-	page, err := os.ReadFile("../docs/reference/rules.md")
+	for _, name := range []string{"good", "zoo", "everything"} {
+		text, err := os.ReadFile("../../rules/testdata/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+	}
+	page, err := os.ReadFile("../../docs/reference/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +81,10 @@ var onlyParseKnows = map[string][]int{
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
 }
 
-// TestSchemaRefusesInvalidRules gives the schema each rule of the stories of errors, alone.
-func TestSchemaRefusesInvalidRules(t *testing.T) {
-	_, schema := parsedSchema(t)
-	stories, err := filepath.Glob("testdata/errors/*.txt")
+// TestSchemaOfRulesRefusesInvalidRules gives the schema each rule of the stories of errors, alone.
+func TestSchemaOfRulesRefusesInvalidRules(t *testing.T) {
+	_, schema := parsedSchema(t, rules.Schema())
+	stories, err := filepath.Glob("../../rules/testdata/errors/*.txt")
 	if err != nil || len(stories) < 20 {
 		t.Fatal(len(stories), err)
 	}
@@ -168,11 +157,16 @@ var shapes = map[string]string{
 	"response":  "rules: [{name: a, limit: 1/1s, response: {%s: x}}]",
 }
 
+var (
+	yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	someLists = rules.WithFiles(func(string) ([]byte, error) { return []byte("192.0.2.1\n192.0.2.2\n"), nil })
+)
+
 var allowedFields = regexp.MustCompile(`unknown field "no_such_field"; allowed: (.*)`)
 
-// TestSchemaHasTheFieldsOfParse: what Parse says is allowed is what the schema has.
-func TestSchemaHasTheFieldsOfParse(t *testing.T) {
-	document, schema := parsedSchema(t)
+// TestSchemaOfRulesHasTheFieldsOfParse: what Parse says is allowed is what the schema has.
+func TestSchemaOfRulesHasTheFieldsOfParse(t *testing.T) {
+	document, schema := parsedSchema(t, rules.Schema())
 	for name, shape := range shapes {
 		object := document
 		if name != "" {
@@ -196,9 +190,9 @@ func TestSchemaHasTheFieldsOfParse(t *testing.T) {
 	}
 }
 
-// TestSchemaExplainsFields: an editor shows the description.
-func TestSchemaExplainsFields(t *testing.T) {
-	document, _ := parsedSchema(t)
+// TestSchemaOfRulesExplainsFields: an editor shows the description.
+func TestSchemaOfRulesExplainsFields(t *testing.T) {
+	document, _ := parsedSchema(t, rules.Schema())
 	definitions := document["$defs"].(map[string]any)
 	objects := map[string]any{"": document}
 	maps.Copy(objects, definitions)
