@@ -11,7 +11,7 @@ import (
 )
 
 // The tables of this file are the only list of the fields of a file of rules. Parse reads by them, and
-// schema.json and the reference tables of docs/reference/rules.md are generated from them: go test ./rules -update.
+// schema.json and the reference tables of docs are generated from them: go test ./rules -update.
 
 // A mapping is the table of the fields of a mapping that T is the Go form of.
 type mapping[T any] struct {
@@ -59,16 +59,17 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"server", nested(&serverFields, func(f *File) *Server { return &f.Server }),
 		"the [settings of weir serve](server.md)", "the defaults"},
 	{"service_kind", choice(servicekind.Names(), func(f *File) *string { return &f.ServiceKind }),
-		"`php`, `python`, `servlet`, `aspnet`, `node` or `go`: [how your service reads](#the-kind-of-service) paths, " +
+		"`php`, `python`, `servlet`, `aspnet`, `node` or `go`: [how your service " +
+			"reads](paths.md#the-kind-of-service) paths, " +
 			"parameters and cookies", "what any of them reads"},
 	{"allow", namedLists(func(f *File) *map[string][]string { return &f.Allow }),
-		"[lists](#lists): named requests meet no rule", "none"},
+		"[lists](exceptions.md#lists): named requests meet no rule", "none"},
 	{"deny", namedLists(func(f *File) *map[string][]string { return &f.Deny }),
-		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
+		"[lists](exceptions.md#lists): named requests are refused, also if `allow` names them", "none"},
 	{"response", nested(&responseFields, func(f *File) *Response { return &f.Response }),
-		"[responses](#responses) of rules without their own", "see there"},
+		"[responses](responses.md#responses) of rules without their own", "see there"},
 	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
-		"[messages](#messages) of rules without their own", "weir's own, in English and Chinese"},
+		"[messages](responses.md#messages) of rules without their own", "weir's own, in English and Chinese"},
 	{"rules", value[File]{shape: shape{name: "rule", most: bounds.Rules, list: true}, read: (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
@@ -92,18 +93,20 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"at most 16 names, each with a value, for the admin API and the console: 1 to 128 of a-z A-Z 0-9 and `. _ -`",
 		"none"},
 	{"enabled", value[Spec]{shape: shape{name: "enabled"}, read: (*decoder).enabled},
-		"`true`, or `false`: the rule is [disabled](#disabled-rules)", "`true`"},
-	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }), "which [requests](#match)", "all"},
+		"`true`, or `false`: the rule is [disabled](rollout.md#disabled-rules)", "`true`"},
+	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }),
+		"which [requests](matching.md#match)", "all"},
 	{"group", text("name", func(s *Spec) *string { return &s.Group }),
-		"a name: of the rules of a group only [the best match](#groups-the-best-match-applies) applies", "none"},
+		"a name: of the rules of a group only [the best match](matching.md#groups-the-best-match-applies) " +
+			"applies", "none"},
 	{"schedule", several(&windowFields, bounds.Windows, false, func(s *Spec) *[]Window { return &s.Schedule }),
-		"[when](#schedule) the rule applies", "always"},
+		"[when](exceptions.md#schedule) the rule applies", "always"},
 	{"allow", namedLists(func(s *Spec) *map[string][]string { return &s.Allow }),
-		"[lists](#lists): the rule does not apply to named requests", "none"},
+		"[lists](exceptions.md#lists): the rule does not apply to named requests", "none"},
 	{"deny", namedLists(func(s *Spec) *map[string][]string { return &s.Deny }),
-		"[lists](#lists): named requests are refused, also if `allow` names them", "none"},
+		"[lists](exceptions.md#lists): named requests are refused, also if `allow` names them", "none"},
 	{"key", list("component", bounds.Components, func(s *Spec) *[]string { return &s.Key }),
-		"a list of [components](#key)", "all requests share one key"},
+		"a list of [components](keys.md#key)", "all requests share one key"},
 	{"on_missing", choice(onMissing, func(s *Spec) *OnMissing { return &s.OnMissing }),
 		"treatment of a request without a component: `anonymous` (all such requests are counted together), `skip` " +
 			"(the rule does not apply), `deny`", "`anonymous`"},
@@ -114,24 +117,26 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"limit", list("limit", bounds.Limits, func(s *Spec) *[]string { return &s.Limit }),
 		"one limit or a list of at most 8, as [limits.md](limits.md) has them", required},
 	{"overrides", several(&overrideFields, bounds.Overrides, true, func(s *Spec) *[]Override { return &s.Overrides }),
-		"[other limits](#overrides) for some keys", "none"},
+		"[other limits](exceptions.md#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
-		"units of a request: a number, or [its origin](#cost)", "1, and callers may state another"},
+		"units of a request: a number, or [its origin](counting.md#cost)", "1, and callers may state another"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
-		"which [responses](#counting-by-response) count: the units of other requests are given back",
+		"which [responses](counting.md#counting-by-response) count: the units of other requests are given back",
 		"every request counts"},
 	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
-		"`fitting`: a request passes if its cost is left; `full`: while [anything is left](#charge-full), and its " +
+		"`fitting`: a request passes if its cost is left; `full`: while [anything is " +
+			"left](counting.md#charge-full), and its " +
 			"whole cost is charged, beyond the limit too", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
 	{"once", nested(&onceFields, func(s *Spec) *Once { return &s.Once }),
-		"requests with [one id](#repeated-requests) count once", "each request counts"},
-	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }), "[bans](#bans) after repeated refusals", "none"},
+		"requests with [one id](repeated-requests.md#repeated-requests) count once", "each request counts"},
+	{"ban", nested(&banFields, func(s *Spec) *Ban { return &s.Ban }),
+		"[bans](exceptions.md#bans) after repeated refusals", "none"},
 	{"candidate", nested(&candidateFields, func(s *Spec) *Candidate { return &s.Candidate }),
-		"a [possible change](#candidates), compared with the rule", "none"},
+		"a [possible change](rollout.md#candidates), compared with the rule", "none"},
 	{"enforce_percent", zeroTo(100, func(s *Spec) **int { return &s.EnforcePercent }),
-		"0 to 100: [percentage of keys](#shadow-and-percentages) for which the rule is enforced", "100"},
+		"0 to 100: [percentage of keys](rollout.md#shadow-and-percentages) for which the rule is enforced", "100"},
 	{"lease_percent", count(bounds.Lease, func(s *Spec) *int { return &s.LeasePercent }),
 		"1 to 50: the largest part of the remaining units that a node may [prefetch](../howto/layers.md#lease); all " +
 			"enforced rules of a request must have it", "no prefetch"},
@@ -145,14 +150,16 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
-		"the [response](#responses) of refusals", "the file's"},
+		"the [response](responses.md#responses) of refusals", "the file's"},
 	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),
-		"the [message](#messages) of refusals: a text with placeholders, or one for each language", "the file's"},
+		"the [message](responses.md#messages) of refusals: a text with placeholders, or one for each " +
+			"language", "the file's"},
 }}
 
 var matchFields = mapping[Match]{"match", "", slices.Concat(conditionFields, []field[Match]{
 	{"any", several(&alternativeFields, bounds.Alternatives, false, func(m *Match) *[]Match { return &m.Any }),
-		"at least one of up to 16 [alternatives](#regular-expressions-any-not), each with conditions as these", ""},
+		"at least one of up to 16 [alternatives](matching.md#regular-expressions-any-not), each with conditions as " +
+			"these", ""},
 	{"not", several(&alternativeFields, bounds.Alternatives, false, func(m *Match) *[]Match { return &m.Not }),
 		"none of up to 16 alternatives", ""},
 })}
@@ -182,7 +189,8 @@ var conditionFields = []field[Match]{
 	{"client", list("network", bounds.Values, func(m *Match) *[]string { return &m.Client }),
 		"an address in one of these addresses and networks; IPv4 within IPv6 is IPv4, zones are dropped", ""},
 	{"country", alternatives("country", func(m *Match) *[]string { return &m.Country }),
-		"the client's [country](#country-and-network-operator), such as `CN`; `\"*\"` stands for any that is known",
+		"the client's [country](matching.md#country-and-network-operator), such as `CN`; `\"*\"` stands for any " +
+			"that is known",
 		""},
 	{"asn", alternatives("asn", func(m *Match) *[]string { return &m.ASN }),
 		"the number of the client's autonomous system, such as `64512`; likewise", ""},
@@ -201,7 +209,7 @@ var conditionFields = []field[Match]{
 		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
 			"Envoy's rate limit service and the [API](api.md)", ""},
 	{"regex", nested(&regexFields, func(m *Match) *Expressions { return &m.Regex }),
-		"[regular expressions](#regular-expressions-any-not) for `path`, `header` and `descriptor`", ""},
+		"[regular expressions](matching.md#regular-expressions-any-not) for `path`, `header` and `descriptor`", ""},
 }
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
@@ -277,7 +285,7 @@ var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
 	{"name", text("name", func(r *RouteSpec) *string { return &r.Name }),
 		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique; `route` of rules", required},
 	{"host", alternatives("host", func(r *RouteSpec) *[]string { return &r.Host }),
-		"names, or `*.example.com`, as in [rules](../reference/rules.md#match)", "any"},
+		"names, or `*.example.com`, as in [rules](../reference/matching.md#match)", "any"},
 	{"path", text("path", func(r *RouteSpec) *string { return &r.Path }),
 		"a pattern as in rules: `/pay`, `/users/{id}/orders`, `/api/**` for a prefix", "any"},
 	{"method", alternatives("method", func(r *RouteSpec) *[]string { return &r.Method }),
@@ -327,7 +335,7 @@ var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf
 var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 	{"after", text("refusals", func(b *Ban) *string { return &b.After }),
 		"`N refusals within TIME`: this rule's refusals of one key, exactly counted; at most 1,000. With " +
-			"[`count_if`](#counting-by-response) `N counted within TIME`", required},
+			"[`count_if`](counting.md#counting-by-response) `N counted within TIME`", required},
 	{"for", text("duration", func(b *Ban) *string { return &b.For }), "length of the first ban, 1s to 3650d", required},
 	{"then", list("duration", bounds.Bans-1, func(b *Ban) *[]string { return &b.Then }),
 		"lengths of the next ones (at most 7); the last repeats", "as the first"},
@@ -337,7 +345,8 @@ var banFields = mapping[Ban]{"ban", "leave it out", []field[Ban]{
 
 var onceFields = mapping[Once]{"once", "leave it out", []field[Once]{
 	{"by", text("component", func(o *Once) *string { return &o.By }),
-		"where the id is: a [component](#key) such as `header.Idempotency-Key`, of a header, query, cookie, body, " +
+		"where the id is: a [component](keys.md#key) such as `header.Idempotency-Key`, of a header, query, cookie, " +
+			"body, " +
 			"path or descriptor; a request without it is decided as ever", required},
 	{"for", text("duration", func(o *Once) *string { return &o.For }), "how long an id is kept, 1s to 24h", required},
 	{"repeats", count(bounds.Repeats, func(o *Once) *int { return &o.Repeats }),
@@ -366,7 +375,7 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 	{"body", value[Response]{shape: shape{name: "body"}, read: func(d *decoder, p place, n *yaml.Node, r *Response) {
 		r.Body = d.long(p, n, bounds.Body)
 	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
-		"the rule's `label`, if it has one; anything else is a [text](#responses) with placeholders",
+		"the rule's `label`, if it has one; anything else is a [text](responses.md#responses) with placeholders",
 		"`problem`; of the gateway a [page](../howto/gateway.md#responses) for browsers"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},

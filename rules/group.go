@@ -45,7 +45,7 @@ func (b *builder) group(i int, s *Spec, rule *Rule) {
 func (r *Rule) Group() string { return r.groupName }
 
 // rank orders matches: the larger of two is the better match. It packs the lines of the table in
-// docs/reference/rules.md, the first as the most significant.
+// docs/reference/matching.md, the first as the most significant.
 func rank(hosts []string, path string, conditions []condition) (rank uint64) {
 	put := func(n int, bits uint) { rank = rank<<bits | uint64(min(max(n, 0), 1<<bits-1)) }
 	kind, labels := hostRank(hosts)

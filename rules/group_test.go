@@ -97,7 +97,7 @@ rules:
 	}
 }
 
-// worth is how special a match is, written down as the table in docs/reference/rules.md has it.
+// worth is how special a match is, written down as the table in docs/reference/matching.md has it.
 func worth(m *rules.Match) []int {
 	host, labels := 0, 0
 	if len(m.Host) > 0 {

@@ -272,20 +272,26 @@ func manyWays() string {
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// TestThePageIsRight parses every block of YAML of docs/reference/rules.md.
-func TestThePageIsRight(t *testing.T) {
-	page, err := os.ReadFile("../docs/reference/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := yamlBlock.FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("%d blocks of yaml", len(blocks))
-	}
-	for _, block := range blocks {
-		if _, err := rules.Parse("docs/reference/rules.md", []byte(block[1])); err != nil {
-			t.Error(err)
+// pages are the pages of docs/reference about rules.
+var pages = []string{"rules", "matching", "paths", "keys", "exceptions", "counting", "repeated-requests", "rollout", "responses"}
+
+// TestThePagesAreRight parses every block of YAML of the pages.
+func TestThePagesAreRight(t *testing.T) {
+	seen := 0
+	for _, name := range pages {
+		page, err := os.ReadFile("../docs/reference/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+			seen++
+			if _, err := rules.Parse(name, []byte(block[1])); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("%d blocks of yaml", seen)
 	}
 }
 

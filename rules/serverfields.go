@@ -45,13 +45,13 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 	{"user_header", setting("text", func(s *Server) *string { return &s.UserHeader }),
 		"the header with the user, set by trusted proxies", "none"},
 	{"country_header", setting("text", func(s *Server) *string { return &s.CountryHeader }),
-		"the header with the client's [country](rules.md#country-and-network-operator), such as `CF-IPCountry`, set " +
-			"by trusted proxies", "none"},
+		"the header with the client's [country](matching.md#country-and-network-operator), such as `CF-IPCountry`, " +
+			"set by trusted proxies", "none"},
 	{"geo", texts("text", bounds.Values, func(s *Server) *[]string { return &s.Geo }),
-		"files with the [country or the autonomous system](rules.md#country-and-network-operator) of addresses, in " +
-			"MaxMind's format (.mmdb); a changed file is read again", "none"},
+		"files with the [country or the autonomous system](matching.md#country-and-network-operator) of addresses, " +
+			"in MaxMind's format (.mmdb); a changed file is read again", "none"},
 	{"path_form", texts("path_form", bounds.Values, func(s *Server) *[]string { return &s.PathForm }),
-		"words for [the form of paths](rules.md#the-form-of-paths) in requests and rules",
+		"words for [the form of paths](paths.md#the-form-of-paths) in requests and rules",
 		"the form of `service_kind`, or `strict`"},
 	{"any_method", truth(func(s *Server) *bool { return &s.AnyMethod }),
 		"accept HTTP methods that are not registered or not in capitals", "`false`"},

@@ -31,7 +31,7 @@ type sourceRow struct {
 	name     string // NAME or TEXT if a name follows, else alone
 	needs    need
 	doubtful string // the kind of Attributes that may have several values by one name; single: no request has
-	about    string // the value, for docs/reference/rules.md
+	about    string // the value, for docs/reference/keys.md
 }
 
 const (
@@ -54,7 +54,7 @@ const (
 	noKey           need = "condition"
 )
 
-// sources are the sources of keys. docs/reference/rules.md has this table: go test ./rules -update.
+// sources are the sources of keys. docs/reference/keys.md has this table: go test ./rules -update.
 var sources = [...]sourceRow{
 	sourceIP: {"client.ip", alone, needsNothing, single,
 		"the client's address; by network with `client.ip v4/24 v6/48` (default `v4/32 v6/64`)"},
@@ -63,14 +63,14 @@ var sources = [...]sourceRow{
 	sourceHeader:     {"header", "NAME", needsNothing, "header", "a header, or metadata of gRPC"},
 	sourceQuery:      {"query", "NAME", needsHTTP, "query", "a parameter of the query"},
 	sourceCookie:     {"cookie", "NAME", needsHTTP, "cookie", "a cookie"},
-	sourceBody:       {"body", "NAME", needsBody, "body", "[a field of a form or a JSON object](#fields-of-bodies)"},
+	sourceBody:       {"body", "NAME", needsBody, "body", "[a field of a form or a JSON object](keys.md#fields-of-bodies)"},
 	sourcePath:       {"path", "NAME", needsNothing, single, "the segment `{NAME}` of the path, without escapes"},
 	sourceDescriptor: {"descriptor", "NAME", needsDescriptor, single, "a descriptor of the call"},
 	sourceConstant:   {"constant", "TEXT", needsNothing, single, "the text"},
 	sourceMethod:     {"method", alone, needsNothing, single, "the method, in capitals"},
 	sourceRoute:      {"route", alone, needsRoute, single, "the pattern that a router chose"},
 	sourceEndpoint: {"endpoint", alone, needsNothing, single, "the route or, without one, the path: of " +
-		"[1,000 paths](#paths-without-routes), and all others together as `(other)`"},
+		"[1,000 paths](keys.md#paths-without-routes), and all others together as `(other)`"},
 	sourceHost:           {"host", alone, needsNothing, single, "the host, in lower case"},
 	sourceUser:           {"user", alone, needsUser, single, "the authenticated user"},
 	sourceService:        {"service", alone, needsNothing, single, "the service"},

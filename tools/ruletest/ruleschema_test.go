@@ -36,12 +36,18 @@ func TestSchemaOfRulesAcceptsWhatParseAccepts(t *testing.T) {
 		}
 		texts[name] = string(text)
 	}
-	page, err := os.ReadFile("../../docs/reference/rules.md")
-	if err != nil {
-		t.Fatal(err)
+	pages, err := filepath.Glob("../../docs/reference/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatal(pages, err)
 	}
-	for i, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
-		texts[fmt.Sprint("docs/reference/rules.md, block ", i)] = block[1]
+	for _, name := range pages {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+			texts[fmt.Sprintf("%s, block %d", name, i)] = block[1]
+		}
 	}
 	for name, text := range texts {
 		if _, err := rules.Parse(name, []byte(text), someLists); err != nil {
