@@ -141,7 +141,7 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr \
-	./internal/ratefields ./internal/redisslot ./tools/accesslog ./tools/review ./tools/ruleimport
+	./internal/ratefields ./internal/redisslot ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^TestStoreByBatches$$/^(vectors|known_faults)$$|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/server/internal/admin"
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/web"
@@ -82,7 +83,8 @@ func (v *server) operators(l *listener) (*web.Access, error) {
 	}
 	certs := len(e.AdminCerts)+len(e.AdminReadCerts) > 0
 	if certs && v.http.ClientCA == "" {
-		return nil, usagef("server.admin.certs and read_certs need client certificates: give server.http.client_ca too")
+		return nil, program.Usagef("server.admin.certs and read_certs need client certificates: give " +
+			"server.http.client_ca too")
 	}
 	if !certs && len(c.Tokens) == 0 && (!alone || v.secrets.token+v.secrets.readToken != "") {
 		return nil, nil

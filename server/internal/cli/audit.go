@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/internal/telemetry/audit"
 )
 
@@ -122,10 +123,10 @@ func (a *auditCommand) run(ctx context.Context, args []string, run auditRun) err
 // complete checks the flags, and makes the filter of them.
 func (a *auditCommand) complete() (err error) {
 	if word := a.filter.Outcome; word != "" && !slices.Contains(outcomes, word) {
-		return usagef("--outcome is %.80q; allowed: %s", word, strings.Join(outcomes, ", "))
+		return program.Usagef("--outcome is %.80q; allowed: %s", word, strings.Join(outcomes, ", "))
 	}
 	if a.most < 1 || a.most > 1_000_000 {
-		return usagef("--most is %d; allowed: 1 to 1000000", a.most)
+		return program.Usagef("--most is %d; allowed: 1 to 1000000", a.most)
 	}
 	if a.filter.Since, err = timeOf("since", a.since); err != nil {
 		return err
@@ -133,7 +134,7 @@ func (a *auditCommand) complete() (err error) {
 	if a.filter.Until, err = timeOf("until", a.until); err != nil {
 		return err
 	}
-	secret, err := a.system.secret("--hash-key-file", a.hashKeyFile, func(text string) { warnTo(a.system.Err, text) })
+	secret, err := a.system.secret("--hash-key-file", a.hashKeyFile, a.system.warn)
 	if a.filter.Key = a.key; secret != "" && a.key != "" && !strings.HasPrefix(a.key, "hashed:") {
 		a.filter.Digest = audit.Hashed.Redact(a.key, []byte(secret))
 	}
@@ -150,7 +151,8 @@ func timeOf(flag, text string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, usagef("--%s is %.80q; allowed: a time ago with its unit, such as 90m, or 2026-11-22T17:00:00Z",
+		return at, program.Usagef(
+			"--%s is %.80q; allowed: a time ago with its unit, such as 90m, or 2026-11-22T17:00:00Z",
 			flag, text)
 	}
 	return at, nil
@@ -159,12 +161,14 @@ func timeOf(flag, text string) (time.Time, error) {
 func (a *auditCommand) open(ctx context.Context, args []string) (audit.Reader, error) {
 	switch {
 	case len(args) == 1 && strings.Contains(args[0], "://"):
-		return nil, usagef("the argument is a URL; give it as --store, or in WEIR_STORE, where other users do not " +
-			"see its password")
+		return nil, program.Usagef(
+			"the argument is a URL; give it as --store, or in WEIR_STORE, where other users do not " +
+				"see its password")
 	case len(args) == 1:
 		return audit.OpenFile(args[0])
 	case a.store == "" || a.store == engine.Memory:
-		return nil, usagef("give the FILE of weir serve --audit FILE, or --store with the Redis of --audit redis")
+		return nil, program.Usagef(
+			"give the FILE of weir serve --audit FILE, or --store with the Redis of --audit redis")
 	}
 	reader, err := audit.OpenStream(ctx, a.store, engine.AuditStream)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 )
 
 // announce prints the banner, or with --log-format json logs the same as one line.
@@ -91,7 +92,8 @@ func (v *server) purpose(name string) string {
 func (v *server) targets() string {
 	var list []string
 	if routes := v.engine.Gate.Rules().Routes(); len(routes) > 0 {
-		list = append(list, count(len(v.engine.Gate.Rules().Services()), "service")+" by "+count(len(routes), "route"))
+		list = append(list, program.Count(len(v.engine.Gate.Rules().Services()), "service")+" by "+
+			program.Count(len(routes), "route"))
 	}
 	switch v.engine.Upstream {
 	case "":

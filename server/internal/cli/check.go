@@ -19,11 +19,13 @@ import (
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/internal/ruleset/filesource"
 	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/gateway"
 	"github.com/weirproject/weir/server/internal/listen"
+	"github.com/weirproject/weir/tools/command"
 )
 
 func newCheck(s *System) *cobra.Command {
@@ -50,7 +52,7 @@ the standard input; the default is the file in WEIR_CONFIG.`,
 				args = []string{config}
 			}
 			if len(args) == 0 {
-				return usagef("name a rule file, such as: weir check weir.yaml")
+				return program.Usagef("name a rule file, such as: weir check weir.yaml")
 			}
 			return check(cmd.Context(), s, args, &f)
 		},
@@ -71,6 +73,12 @@ type checkFlags struct {
 	rules  ruleFlags // --set alone
 }
 
+// A reviewed is the output with --review, as JSON.
+type reviewed struct {
+	Findings []finding         `json:"findings"`
+	Reviews  []*command.Review `json:"reviews,omitempty"`
+}
+
 // A finding is a mistake or a warning, as JSON.
 type finding struct {
 	Severity string `json:"severity"` // error, warning or note
@@ -84,7 +92,7 @@ type finding struct {
 
 func check(ctx context.Context, s *System, names []string, f *checkFlags) error {
 	if f.format != "text" && f.format != "json" {
-		return usagef("--format is %.80q; allowed: text, json", f.format)
+		return program.Usagef("--format is %.80q; allowed: text, json", f.format)
 	}
 	given, err := f.rules.given(s)
 	if err != nil {
@@ -92,7 +100,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 	}
 	result := reviewed{}
 	findings := []finding{}
-	code, rulesFound := exitClean, 0
+	code, rulesFound := program.Clean, 0
 	routesFound := ""
 	for _, name := range names {
 		found, file, set := inspect(ctx, s, name, f.review)
@@ -104,28 +112,28 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 			findings = append(findings, settingsOf(name, set, given)...)
 			routesFound += filteredOf(set) + routesOf(set)
 			if f.review {
-				one, notes := reviewOf(name, file, set)
-				result.Reviews, findings = append(result.Reviews, one), append(findings, notes...)
+				one := command.ReviewOf(name, file, set)
+				result.Reviews, findings = append(result.Reviews, one), append(findings, notesOf(one)...)
 			}
 		}
 	}
 	for _, f := range findings {
 		if f.Severity == "error" {
-			code = exitError
-		} else if f.Severity == "warning" && code == exitClean {
-			code = exitWarnings
+			code = program.Failed
+		} else if f.Severity == "warning" && code == program.Clean {
+			code = program.Found
 		}
 	}
 	result.Findings = findings
 	summary := ""
-	if code == exitClean {
-		summary = fmt.Sprintf("%s, no mistakes%s\n", count(rulesFound, "rule"), routesFound)
+	if code == program.Clean {
+		summary = fmt.Sprintf("%s, no mistakes%s\n", program.Count(rulesFound, "rule"), routesFound)
 	}
 	if err := result.printTo(s.Out, f, summary); err != nil {
 		return err
 	}
-	if code != exitClean {
-		return &exit{code: code}
+	if code != program.Clean {
+		return &program.Exit{Code: code}
 	}
 	return nil
 }
@@ -146,9 +154,23 @@ func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 	}
 	fmt.Fprint(out, summary)
 	for i := range r.Reviews {
-		r.Reviews[i].print(out)
+		r.Reviews[i].Print(out)
 	}
 	return nil
+}
+
+// notesOf are the notes of a review.
+func notesOf(r *command.Review) (notes []finding) {
+	for _, n := range r.Notes {
+		f := finding{Severity: "note", File: r.File, Message: n.Message, text: "note: " + r.File + ": "}
+		if n.Rule != "" {
+			f.Field = "rule " + n.Rule
+			f.text += f.Field + ": "
+		}
+		f.text += n.Message
+		notes = append(notes, f)
+	}
+	return notes
 }
 
 // unreadable names the files of services that weir serve could not use.
@@ -247,7 +269,7 @@ func filteredOf(set *rules.Set) string {
 		return ""
 	}
 	text := fmt.Sprintf("\n%s with regex, any or not, which are evaluated one by one: %d for every request",
-		count(all, "rule"), everywhere)
+		program.Count(all, "rule"), everywhere)
 	if work > 0 {
 		text += fmt.Sprintf("\nregular expressions cost one request at most %d steps times bytes, about %.2g ms "+
 			"(%d allowed)", work, float64(work)/bounds.WorkPerMillisecond, bounds.Work)
@@ -375,12 +397,4 @@ func found(severity string, p *rules.Problem) finding {
 		Message:  p.Message,
 		text:     p.String(),
 	}
-}
-
-// count is "1 rule" or "2 rules".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +14,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/tools/command"
 )
 
 // A System is the environment of a program.
@@ -48,12 +52,15 @@ func (s *System) report(err error) {
 	}
 }
 
+// warn prints a warning, for commands without a log.
+func (s *System) warn(text string) { fmt.Fprintln(s.Err, "weir: warning: "+text) }
+
 // message is the printed text of an error, without the name of the package that returned it.
 func message(err error) string {
 	if err == nil {
 		return ""
 	}
-	if e, ok := err.(*exit); ok && e.err == nil {
+	if e, ok := err.(*program.Exit); ok && e.Err == nil {
 		return ""
 	}
 	return engine.Message(err)
@@ -89,13 +96,14 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetErr(system.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(system), newCheck(system), newTest(system), newBacktest(system), newImport(system),
-		newExplain(system), newVerifyProxy(system), newSchema(),
+	host := newHost(system)
+	root.AddCommand(newServe(system), newCheck(system), command.Test(host), command.Backtest(host),
+		command.Import(host), newExplain(system), newVerifyProxy(system), newSchema(),
 		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
 		newCompletion())
-	for _, command := range root.Commands() {
-		command.DisableFlagsInUseLine = true
+	for _, one := range root.Commands() {
+		one.DisableFlagsInUseLine = true
 	}
 	return root
 }
@@ -112,9 +120,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if meant := nearest.Of(args[0], names); meant != "" {
-		return usagef("unknown command %.80q; did you mean %s?", args[0], meant)
+		return program.Usagef("unknown command %.80q; did you mean %s?", args[0], meant)
 	}
-	return usagef("unknown command %.80q; allowed: %s", args[0], strings.Join(names, ", "))
+	return program.Usagef("unknown command %.80q; allowed: %s", args[0], strings.Join(names, ", "))
 }
 
 // self is the command that the user typed, for suggestions. The binary that go run built is
@@ -124,4 +132,43 @@ func (s *System) self() string {
 		return "go run ./server/cmd/weir"
 	}
 	return s.Args[0]
+}
+
+// newHost is this program for the commands that work without a server.
+func newHost(s *System) *command.Host {
+	return &command.Host{In: s.In, Out: s.Out, Err: s.Err, Report: s.report,
+		Lists: func(name string) []rules.Option {
+			if engine.IsURL(name) || engine.IsDir(name) {
+				return nil // File read them
+			}
+			return engine.ListOptions(name)
+		},
+		ReadFile: func(name string) (string, []byte, error) { return engine.ReadFile(s.In, name) },
+		File: func(ctx context.Context, name string) (*rules.File, error) {
+			if engine.IsURL(name) || engine.IsDir(name) {
+				return engine.ReadOnce(ctx, name)
+			}
+			shown, text, err := engine.ReadFile(nil, name)
+			if err != nil {
+				return nil, err
+			}
+			return rules.Parse(shown, text, engine.ListOptions(name)...)
+		},
+		Settings: func(flags *pflag.FlagSet, paths ...string) command.Reader {
+			f := &ruleFlags{local: true}
+			f.addFields(flags, paths...)
+			return func(ctx context.Context, name string, quiet bool) (*command.Setup, error) {
+				f.config = name
+				warn := s.warn
+				if quiet {
+					warn = func(string) {}
+				}
+				e, err := f.read(ctx, s, warn)
+				if err != nil {
+					return nil, err
+				}
+				return &command.Setup{File: e.File, Set: e.Set, Clients: e.Clients, Form: e.Form, Geo: e.Located,
+					AnyMethod: e.AnyMethod, MaxKeys: e.MaxKeys}, nil
+			}
+		}}
 }

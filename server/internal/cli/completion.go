@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirproject/weir/internal/program"
 )
 
 func newCompletion() *cobra.Command {
@@ -22,7 +24,7 @@ func newCompletion() *cobra.Command {
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("name one shell: weir completion %s", strings.Join(shells, "|"))
+				return program.Usagef("name one shell: weir completion %s", strings.Join(shells, "|"))
 			}
 			return nil
 		},
@@ -38,7 +40,7 @@ func newCompletion() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return usagef("the shell is %.80q; allowed: %s", args[0], strings.Join(shells, ", "))
+			return program.Usagef("the shell is %.80q; allowed: %s", args[0], strings.Join(shells, ", "))
 		},
 	}
 }

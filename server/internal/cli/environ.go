@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -72,7 +74,7 @@ func (s *System) secret(from, file string, warn func(string)) (string, error) {
 	value, source := s.lookup(variable(name)), variable(name)
 	if file != "" {
 		if value != "" {
-			return "", usagef("both %s and %s are given; leave one out", from, source)
+			return "", program.Usagef("both %s and %s are given; leave one out", from, source)
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -85,7 +87,7 @@ func (s *System) secret(from, file string, warn func(string)) (string, error) {
 		}
 	}
 	if (value != "" || file != "") && len(value) < minSecret {
-		return "", usagef("%s has %d bytes; allowed: %d or more, for example from openssl rand -hex 32",
+		return "", program.Usagef("%s has %d bytes; allowed: %d or more, for example from openssl rand -hex 32",
 			source, len(value), minSecret)
 	}
 	return value, nil

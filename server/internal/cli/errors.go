@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,53 +10,22 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/nearest"
+	"github.com/weirproject/weir/internal/program"
 )
-
-// The exit codes, as docs/reference/weir.md states them.
-const (
-	exitClean    = 0
-	exitError    = 1 // a failure, or a rule file with mistakes
-	exitUsage    = 2 // a flag, variable or setting has a wrong value
-	exitWarnings = 3 // weir check: no mistakes, but warnings
-	exitAlert    = 3 // weir stats --check: something needs attention
-	exitRefused  = 3 // weir backtest: more would be refused than --max-refused
-)
-
-// An exit ends the program with a code. err is nil if everything was printed already.
-type exit struct {
-	code int
-	err  error
-}
-
-// Error is the printed sentence.
-func (e *exit) Error() string {
-	if e.err == nil {
-		return fmt.Sprint("exit ", e.code)
-	}
-	return e.err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *exit) Unwrap() error { return e.err }
-
-// usagef returns an error in the use of the command line.
-func usagef(format string, values ...any) error {
-	return &exit{exitUsage, fmt.Errorf(format, values...)}
-}
 
 func codeOf(err error) int {
-	var e *exit
+	var e *program.Exit
 	var input *weir.InputError
 	var config *engine.ConfigError
 	switch {
 	case err == nil:
-		return exitClean
+		return program.Clean
 	case errors.As(err, &e):
-		return e.code
+		return e.Code
 	case errors.As(err, &input), errors.As(err, &config):
-		return exitUsage
+		return program.Usage
 	}
-	return exitError
+	return program.Failed
 }
 
 // flagError turns pflag's errors into one sentence that suggests the nearest flag.
@@ -67,23 +35,24 @@ func flagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return usagef("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
+		return program.Usagef("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		if text := moved(cmd.Flags(), name); text != "" {
-			return usagef("%s", text)
+			return program.Usagef("%s", text)
 		}
 		if meant := nearest.Of(name, flagNames(cmd.Flags())); meant != "" {
-			return usagef("unknown flag --%s; did you mean --%s?", name, meant)
+			return program.Usagef("unknown flag --%s; did you mean --%s?", name, meant)
 		}
-		return usagef("unknown flag --%s; see %s --help", name, cmd.CommandPath())
+		return program.Usagef("unknown flag --%s; see %s --help", name, cmd.CommandPath())
 	case errors.As(err, &wanting):
 		_, usage := pflag.UnquoteUsage(wanting.GetFlag())
-		return usagef("flag --%s needs a value: %s", wanting.GetFlag().Name, strings.ReplaceAll(usage, "\n", " "))
+		return program.Usagef(
+			"flag --%s needs a value: %s", wanting.GetFlag().Name, strings.ReplaceAll(usage, "\n", " "))
 	case errors.As(err, &wrong):
 		return wrongValue("--"+wrong.GetFlag().Name, wrong.GetValue(), wrong.GetFlag())
 	}
-	return usagef("%v; see %s --help", err, cmd.CommandPath())
+	return program.Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
 // wrongValue names the values that a flag allows. The given value is no secret: secrets are
@@ -98,7 +67,7 @@ func wrongValue(source, value string, flag *pflag.Flag) error {
 	if allowed == "" {
 		allowed = flag.Value.Type()
 	}
-	return usagef("%s is %.80q; allowed: %s", source, value, allowed)
+	return program.Usagef("%s is %.80q; allowed: %s", source, value, allowed)
 }
 
 func flagNames(flags *pflag.FlagSet) (names []string) {
@@ -115,5 +84,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usagef("%[1]s takes no argument, but was given %.80[2]q; see %[1]s --help", cmd.CommandPath(), args[0])
+	return program.Usagef(
+		"%[1]s takes no argument, but was given %.80[2]q; see %[1]s --help", cmd.CommandPath(), args[0])
 }

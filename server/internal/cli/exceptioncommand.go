@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
 )
@@ -18,7 +19,7 @@ import (
 // that was read, so that no unseen change is overwritten.
 func (o *operator) except(kind rules.ExceptionKind, values []string) error {
 	if o.lasts == "" {
-		return usagef("--for is missing: give the duration of the exception, such as --for 2h")
+		return program.Usagef("--for is missing: give the duration of the exception, such as --for 2h")
 	}
 	b := admin.NewException{Kind: kind, Rule: o.rule, By: o.by, Values: values, Limit: o.limits, For: o.lasts,
 		Why: o.why}

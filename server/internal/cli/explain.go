@@ -13,6 +13,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/server/internal/admin"
 )
@@ -61,13 +62,13 @@ decides by its own rules. A store in the rule file is used only if --store names
 }
 
 func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagSet, args []string) error {
-	setup, err := f.rules.read(ctx, s, func(text string) { warnTo(s.Err, text) })
+	setup, err := f.rules.read(ctx, s, s.warn)
 	if err != nil {
 		return err
 	}
 	live := setup.StoreGiven && setup.Store != engine.Memory
 	if !f.rules.asked(s) && !flags.Changed("server") && !live {
-		return usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
+		return program.Usagef("there are no rules: give --config FILE, --limit \"5/10s\", or --server URL")
 	}
 	if !flags.Changed("server") {
 		if err := setup.Gather(ctx); err != nil {
@@ -84,7 +85,8 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		p.store = "by the server " + f.server.url
 	} else {
 		p.Explanation, p.store, err = explainAlone(ctx, s, setup, live, q)
-		p.of = fmt.Sprintf(" (of %s in %s), with their keys", count(len(setup.Set.Rules()), "rule"), setup.Source)
+		p.of = fmt.Sprintf(" (of %s in %s), with their keys",
+			program.Count(len(setup.Set.Rules()), "rule"), setup.Source)
 	}
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/server/internal/gateway"
 )
@@ -73,7 +74,7 @@ func (v *server) upstream() (*url.URL, error) {
 	}
 	upstream, err := url.Parse(target)
 	if err != nil {
-		return nil, usagef("server.upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000",
+		return nil, program.Usagef("server.upstream is %.200q; allowed: demo, or a URL such as http://127.0.0.1:3000",
 			v.engine.Upstream)
 	}
 	return upstream, nil

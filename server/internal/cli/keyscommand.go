@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/server/internal/admin"
 )
 
 // key shows a key, after a reset if the method is POST.
 func (o *operator) key(method, path string, args []string) error {
 	if o.rule == "" {
-		return usagef("--rule is missing: give the name of the rule")
+		return program.Usagef("--rule is missing: give the name of the rule")
 	}
 	query := o.query("rule", o.rule)
 	if len(args) == 1 {
@@ -85,7 +86,7 @@ func (o *operator) listBans([]string) error {
 
 func (o *operator) liftBan(args []string) error {
 	if (len(args) == 2) == (len(o.values) > 0) {
-		return usagef("give a KEY, such as 203.0.113.7 or one from weir bans list, or --value VALUE for each " +
+		return program.Usagef("give a KEY, such as 203.0.113.7 or one from weir bans list, or --value VALUE for each " +
 			"component of the rule's key")
 	}
 	query := o.query("rule", args[0])

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/weirproject/weir/clientaddr"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/listen"
 )
@@ -48,8 +49,9 @@ func completeListeners(s *rules.Server, set *rules.Set, asked bool) error {
 		s.Gateway.Listen = "127.0.0.1:8081"
 	}
 	if s.Upstream == "" && s.Gateway.Listen != "" && s.Gateway.Listen != off && !asked {
-		return usagef("server.gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
-			"--config with routes")
+		return program.Usagef(
+			"server.gateway has no upstream: give --upstream http://host:port, or --upstream demo, or a " +
+				"--config with routes")
 	}
 	all := listenersOf(s)
 	for _, l := range all.all() {
@@ -61,7 +63,7 @@ func completeListeners(s *rules.Server, set *rules.Set, asked bool) error {
 		}
 	}
 	if s.HTTP.Listen+s.Gateway.Listen+s.RESP.Listen+s.GRPC.Listen == "" {
-		return usagef("no listener is on: leave out --http off, or give --resp, --grpc or --upstream")
+		return program.Usagef("no listener is on: leave out --http off, or give --resp, --grpc or --upstream")
 	}
 	return nil
 }
@@ -70,10 +72,12 @@ func completeListeners(s *rules.Server, set *rules.Set, asked bool) error {
 func checkPairs(name string, l *rules.Listener) error {
 	switch {
 	case len(l.TLSCert) != len(l.TLSKey):
-		return usagef("server.%[1]s.tls_cert has %[2]d files and server.%[1]s.tls_key %[3]d; each certificate needs "+
-			"its key, in the same order", name, len(l.TLSCert), len(l.TLSKey))
+		return program.Usagef(
+			"server.%[1]s.tls_cert has %[2]d files and server.%[1]s.tls_key %[3]d; each certificate needs "+
+				"its key, in the same order", name, len(l.TLSCert), len(l.TLSKey))
 	case l.ClientCA != "" && len(l.TLSCert) == 0:
-		return usagef("server.%[1]s.client_ca needs TLS: give server.%[1]s.tls_cert and server.%[1]s.tls_key", name)
+		return program.Usagef(
+			"server.%[1]s.client_ca needs TLS: give server.%[1]s.tls_cert and server.%[1]s.tls_key", name)
 	}
 	return nil
 }
@@ -113,7 +117,7 @@ func (v *server) listen() error {
 			v.log.Warn("listener without authentication on a public address",
 				"listener", d.name, "address", d.listener.listener.Addr().String())
 		case exposed:
-			return usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
+			return program.Usagef("the %[1]s listener at %[2]s would be open without authentication: give it %[3]s "+
 				"or client certificates (server.%[1]s.client_ca), or listen on 127.0.0.1; --open allows it",
 				d.name, d.listener.listener.Addr(), d.ask)
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -66,6 +65,3 @@ func isUnread(line string) bool {
 	return strings.HasPrefix(line, "http2: server connection error") ||
 		strings.HasPrefix(line, "http: TLS handshake error") && !strings.HasSuffix(line, ": EOF")
 }
-
-// warnTo prints a warning, for commands without a log.
-func warnTo(out io.Writer, text string) { fmt.Fprintln(out, "weir: warning: "+text) }

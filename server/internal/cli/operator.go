@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
 	"github.com/weirproject/weir/server/internal/web"
@@ -98,7 +99,7 @@ func (s *System) operatorToken(file string) (string, error) {
 	if file == "" && s.lookup("WEIR_TOKEN") == "" {
 		flag = "--admin-token-file"
 	}
-	text, err := s.secret(flag, file, func(text string) { warnTo(s.Err, text) })
+	text, err := s.secret(flag, file, s.warn)
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if _, secret, named := strings.Cut(first, ":"); named {
 		first = secret
@@ -122,7 +123,7 @@ func (o *operator) send(r *serverRequest, into any) (text []byte, err error) {
 		p.Detail = fmt.Sprintf("the server answered %s; is it weir, and of this version?", response.Status)
 	}
 	if p.Status = response.StatusCode; p.Status == http.StatusBadRequest {
-		return nil, &exit{exitUsage, p}
+		return nil, &program.Exit{Code: program.Usage, Err: p}
 	}
 	return nil, p
 }
@@ -193,7 +194,7 @@ func (o *operator) input(args []string) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(in, rules.MaxFile+1))
 	if err == nil && len(bytes.TrimSpace(text)) == 0 {
-		err = usagef("the input is empty; name a file, or write to the standard input")
+		err = program.Usagef("the input is empty; name a file, or write to the standard input")
 	}
 	return text, err
 }
@@ -202,7 +203,7 @@ func (o *operator) input(args []string) ([]byte, error) {
 func argsBetween(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usagef("%[1]s takes %[2]s, but was given %[3]d arguments; see %[1]s --help",
+			return program.Usagef("%[1]s takes %[2]s, but was given %[3]d arguments; see %[1]s --help",
 				cmd.CommandPath(), what, len(args))
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/otlp"
 )
@@ -21,7 +22,7 @@ func (v *server) openOTLP(ctx context.Context) (err error) {
 		}})
 	switch {
 	case err != nil:
-		return usagef("server.otlp: %v", err)
+		return program.Usagef("server.otlp: %v", err)
 	case v.otlp == nil:
 		v.log.Warn("server.otlp is given, but variables of OpenTelemetry (OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER, " +
 			"OTEL_METRICS_EXPORTER) switch traces and metrics off")
@@ -37,7 +38,7 @@ func (v *server) sendMetrics(ctx context.Context) error {
 		return nil
 	}
 	if err := v.otlp.Metrics(ctx, v.engine.Metrics.Metrics); err != nil {
-		return usagef("server.otlp: %v", err)
+		return program.Usagef("server.otlp: %v", err)
 	}
 	return nil
 }

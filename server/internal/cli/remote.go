@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -112,7 +113,8 @@ func (f *serverFlags) client(s *System) (*serverClient, error) {
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("--server is %.200q; allowed: http://host:port, https://host:port, unix:/path", target)
+		return nil, program.Usagef(
+			"--server is %.200q; allowed: http://host:port, https://host:port, unix:/path", target)
 	}
 	return &serverClient{base: strings.TrimSuffix(target, "/"), http: &http.Client{Transport: transport}}, nil
 }
@@ -150,7 +152,7 @@ func pin(config *tls.Config, file string) error {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return usagef("WEIR_HTTP_TLS_CERT: %s has no certificate in PEM", file)
+		return program.Usagef("WEIR_HTTP_TLS_CERT: %s has no certificate in PEM", file)
 	}
 	config.InsecureSkipVerify = true // VerifyConnection is stricter than names and authorities
 	config.VerifyConnection = func(state tls.ConnectionState) error {
@@ -171,7 +173,7 @@ func (f *serverFlags) tls() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, usagef("--server-ca: %s has no certificate in PEM", f.ca)
+			return nil, program.Usagef("--server-ca: %s has no certificate in PEM", f.ca)
 		}
 	}
 	if f.cert != "" || f.key != "" {

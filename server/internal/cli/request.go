@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/server/internal/admin"
 )
 
@@ -46,7 +47,8 @@ func (f *requestFlags) read(args []string) (*admin.ExplainedRequest, error) {
 		return nil, err
 	}
 	if _, err := netip.ParseAddr(q.Client); err != nil {
-		return nil, usagef("--client is %.80q; allowed: an address, such as 203.0.113.7 or 2001:db8::7", q.Client)
+		return nil, program.Usagef(
+			"--client is %.80q; allowed: an address, such as 203.0.113.7 or 2001:db8::7", q.Client)
 	}
 	for _, list := range []struct {
 		flag   string
@@ -75,14 +77,15 @@ func (f *requestFlags) read(args []string) (*admin.ExplainedRequest, error) {
 // target sets the host and the path.
 func (f *requestFlags) target(args []string, q *admin.ExplainedRequest) error {
 	if len(args) > 1 {
-		return usagef("explain takes one URL, but was given %d arguments, the second of which is %.80q; of a curl "+
-			"command line give the URL and -X, -H, -b and -d", len(args), args[1])
+		return program.Usagef(
+			"explain takes one URL, but was given %d arguments, the second of which is %.80q; of a curl "+
+				"command line give the URL and -X, -H, -b and -d", len(args), args[1])
 	}
 	var u url.URL
 	if len(args) == 1 {
 		given, err := url.Parse(args[0])
 		if err != nil || given.Scheme != "http" && given.Scheme != "https" || given.Host == "" {
-			return usagef("URL is %.200q; allowed: http://HOST or https://HOST", args[0])
+			return program.Usagef("URL is %.200q; allowed: http://HOST or https://HOST", args[0])
 		}
 		u = *given
 	}
@@ -91,7 +94,7 @@ func (f *requestFlags) target(args []string, q *admin.ExplainedRequest) error {
 		return nil
 	}
 	if _, err := url.ParseRequestURI(f.path); err != nil || !strings.HasPrefix(f.path, "/") {
-		return usagef("--path is %.200q; allowed: a path that begins with a slash, as in a request", f.path)
+		return program.Usagef("--path is %.200q; allowed: a path that begins with a slash, as in a request", f.path)
 	}
 	q.Path = f.path
 	if u.RawQuery != "" && !strings.Contains(f.path, "?") {
@@ -143,7 +146,7 @@ func pair(flag, text string) (name, value string, err error) {
 		i = strings.IndexAny(text, "=:")
 	}
 	if i < 1 {
-		return "", "", usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
+		return "", "", program.Usagef("--%s is %.80q; allowed: NAME=VALUE", flag, text)
 	}
 	return text[:i], strings.TrimSpace(text[i+1:]), nil
 }

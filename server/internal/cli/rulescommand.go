@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
 )
@@ -279,7 +280,7 @@ func (o *operator) restore([]string) error {
 
 func (o *operator) compare(args []string) error {
 	if o.keys < 0 || o.keys > 100 {
-		return usagef("--keys is %d; allowed: 0 to 100", o.keys)
+		return program.Usagef("--keys is %d; allowed: 0 to 100", o.keys)
 	}
 	return show(o, get(rulePath(args[0])+"/compare"), func(w io.Writer, c *admin.Comparison) {
 		candidate := strings.Join(c.Candidate, ", ")

@@ -4,12 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/tools/ruletest"
+	"github.com/weirproject/weir/tools/command"
 )
 
 func newSchema() *cobra.Command {
 	tests := false
-	command := &cobra.Command{
+	schema := &cobra.Command{
 		Use:   "schema [--tests]",
 		Short: "Print the JSON Schema of rule files, for editors",
 		Long: `Print the JSON Schema of rule files, or of files of tests, which editors use to complete and check
@@ -20,7 +20,7 @@ them. With the YAML language server, put the line of the second example at the t
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := rules.Schema(), error(nil)
 			if tests {
-				text, err = ruletest.Schema()
+				text, err = command.TestSchema()
 			}
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(text)
@@ -28,6 +28,6 @@ them. With the YAML language server, put the line of the second example at the t
 			return err
 		},
 	}
-	command.Flags().BoolVar(&tests, "tests", false, "the schema of files of tests, for weir test")
-	return command
+	schema.Flags().BoolVar(&tests, "tests", false, "the schema of files of tests, for weir test")
+	return schema
 }

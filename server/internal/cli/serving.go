@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
 	"github.com/weirproject/weir/server/internal/api"
@@ -218,7 +219,7 @@ func (v *server) start(ctx context.Context, signals <-chan os.Signal) error {
 		return v.openFrontEnds()
 	case received := <-signals:
 		v.log.Info("stopping before the rules were read", "signal", received.String())
-		return &exit{code: exitClean}
+		return &program.Exit{Code: program.Clean}
 	}
 }
 

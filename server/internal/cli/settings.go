@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/geosource"
 )
@@ -113,7 +114,8 @@ func (f *ruleFlags) assignments(s *System) (list []assignment, err error) {
 	for _, text := range f.sets {
 		path, value, ok := strings.Cut(strings.TrimPrefix(text, serverSection), "=")
 		if !ok || !strings.HasPrefix(text, serverSection) {
-			return nil, usagef("--set is %.80q; allowed: server.FIELD=VALUE, such as server.store.timeout=20ms", text)
+			return nil, program.Usagef(
+				"--set is %.80q; allowed: server.FIELD=VALUE, such as server.store.timeout=20ms", text)
 		}
 		list = append(list, assignment{path, "--set", []string{value}})
 	}
@@ -124,7 +126,7 @@ func (f *ruleFlags) assignments(s *System) (list []assignment, err error) {
 	}
 	for _, a := range list {
 		if err := new(rules.Server).Set(a.path, a.values...); err != nil {
-			return nil, usagef("%s: %w", a.source, err)
+			return nil, program.Usagef("%s: %w", a.source, err)
 		}
 	}
 	return list, nil
@@ -174,7 +176,7 @@ func localOnly(server *rules.Server) {
 // configOf completes the configuration of an engine.
 func (f *ruleFlags) configOf(s *System, warn func(string)) (c engine.Config, err error) {
 	if f.config != "" && len(f.limits) > 0 {
-		return c, usagef("both --config and --limit are given; write the limit into %s", f.config)
+		return c, program.Usagef("both --config and --limit are given; write the limit into %s", f.config)
 	}
 	c = engine.Config{Rules: f.config, Limits: f.limits, Stdin: s.In, Version: number(), Locate: locate}
 	c.Secret = func(setting, file string) (string, error) { return s.secret(serverSection+setting, file, warn) }

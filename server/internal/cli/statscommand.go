@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/keytext"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 )
@@ -53,7 +54,7 @@ func (o *operator) figures(path string, last time.Duration) *serverRequest {
 
 func (o *operator) checkLast() error {
 	if o.last < time.Minute || o.last > 24*time.Hour {
-		return usagef("--last is %s; allowed: 1m to 24h", o.last)
+		return program.Usagef("--last is %s; allowed: 1m to 24h", o.last)
 	}
 	return nil
 }
@@ -62,15 +63,15 @@ func (o *operator) checkLast() error {
 func (o *operator) stats(args []string) error {
 	switch {
 	case o.watch != 0 && (o.watch < time.Second || o.watch > time.Hour):
-		return usagef("--watch is %s; allowed: 1s to 1h", o.watch)
+		return program.Usagef("--watch is %s; allowed: 1s to 1h", o.watch)
 	case o.check && len(args) > 0:
-		return usagef("--check is about the whole server, but the argument %.80q names a rule", args[0])
+		return program.Usagef("--check is about the whole server, but the argument %.80q names a rule", args[0])
 	}
 	if err := o.checkLast(); err != nil {
 		return err
 	}
 	for {
-		if o.watch > 0 && !o.json && isTerminal(o.system.Out) {
+		if o.watch > 0 && !o.json && program.IsTerminal(o.system.Out) {
 			fmt.Fprint(o.system.Out, clearScreen)
 		}
 		if err := o.statsOnce(args); err != nil || o.watch == 0 {
@@ -99,7 +100,7 @@ func (o *operator) statsOnce(args []string) error {
 		err = o.print(text, func(w io.Writer) { printOverview(w, &answer) })
 	}
 	if err == nil && o.check && len(problems(&answer)) > 0 {
-		err = &exit{code: exitAlert}
+		err = &program.Exit{Code: program.Found}
 	}
 	return err
 }
@@ -108,7 +109,7 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 	c := &a.Total
 	requests := c.Passed + c.Refused + c.Denied + c.Failed
 	fmt.Fprintf(w, "%s to %s, %s, %s: %s refused, %s denied, %s failed, %s degraded\n", a.From.Format(time.RFC3339),
-		a.To.Format(time.RFC3339), count(len(a.Nodes), "node"), count(int(requests), "request"),
+		a.To.Format(time.RFC3339), program.Count(len(a.Nodes), "node"), program.Count(int(requests), "request"),
 		percent(c.Refused, requests), percent(c.Denied, requests), percent(c.Failed, requests),
 		percent(c.Degraded, requests))
 	for _, problem := range problems(a) {
@@ -130,7 +131,7 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 			percent(refused, passed+refused), worst)
 	}
 	if a.More > 0 {
-		fmt.Fprintf(w, "and %s\n", count(a.More, "more rule"))
+		fmt.Fprintf(w, "and %s\n", program.Count(a.More, "more rule"))
 	}
 }
 
@@ -138,8 +139,8 @@ func printRule(w io.Writer, r *telemetry.RuleReport) {
 	passed, refused := requestsOf(&r.RuleSummary)
 	fmt.Fprintf(w, "%s%s, %s, %s: %d of %s refused (%s), about %s\n\n", r.Name, incomplete(&r.RuleSummary),
 		r.Mode, strings.Join(r.Limits, ", "),
-		refused, count(int(passed+refused), "request"), percent(refused, passed+refused),
-		count(int(r.Distinct), "key"))
+		refused, program.Count(int(passed+refused), "request"), percent(refused, passed+refused),
+		program.Count(int(r.Distinct), "key"))
 	if r.Unwatched {
 		fmt.Fprintln(w, notWatched)
 	}

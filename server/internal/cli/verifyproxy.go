@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/proxycheck"
 )
@@ -51,7 +52,7 @@ in the command.`,
   weir verify-proxy --key cookie.sid --header 'Cookie: sid=victim' http://127.0.0.1/account`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("name the URL of your proxy, such as: weir verify-proxy http://127.0.0.1/")
+				return program.Usagef("name the URL of your proxy, such as: weir verify-proxy http://127.0.0.1/")
 			}
 			return verifyProxy(cmd.Context(), s, &f, args[0])
 		},
@@ -77,17 +78,17 @@ func (f *verifyFlags) read(ctx context.Context, target string) (err error) {
 	c := &f.check
 	c.URL, err = url.Parse(target)
 	if err != nil || c.URL.Host == "" || c.URL.Scheme != "http" && c.URL.Scheme != "https" {
-		return usagef("%.80q is no URL of a proxy; allowed: http://host/path and https://host/path", target)
+		return program.Usagef("%.80q is no URL of a proxy; allowed: http://host/path and https://host/path", target)
 	}
 	if c.Workers < 1 || c.Workers > 64 || c.Most < 1 {
-		return usagef("--workers is %d and --most is %d; allowed: 1 to 64, and at least 1", c.Workers, c.Most)
+		return program.Usagef("--workers is %d and --most is %d; allowed: 1 to 64, and at least 1", c.Workers, c.Most)
 	}
 	if c.Method == "" {
-		return usagef("--method is empty; allowed: a method such as GET")
+		return program.Usagef("--method is empty; allowed: a method such as GET")
 	}
 	for _, line := range f.header {
 		if name, _, ok := strings.Cut(line, ":"); !ok || name == "" || strings.ContainsAny(line, "\r\n") {
-			return usagef("--header is %.80q; allowed: NAME: VALUE", line)
+			return program.Usagef("--header is %.80q; allowed: NAME: VALUE", line)
 		}
 	}
 	c.Fields = f.header
@@ -100,7 +101,7 @@ func (f *verifyFlags) read(ctx context.Context, target string) (err error) {
 		c.Keys = append(c.Keys, []string{key})
 		kind, name, _ := strings.Cut(key, ".")
 		if name == "" || !slices.Contains([]string{"cookie", "query", "header"}, kind) {
-			return usagef("--key is %.80q; allowed: cookie.NAME, query.NAME, header.NAME", key)
+			return program.Usagef("--key is %.80q; allowed: cookie.NAME, query.NAME, header.NAME", key)
 		}
 	}
 	return nil
@@ -133,7 +134,7 @@ func verifyProxy(ctx context.Context, s *System, f *verifyFlags, target string) 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("--timeout of %v", f.timeout))
 	defer cancel()
-	if bar := s.bar(1, 1); bar != nil {
+	if bar := program.Bar(s.Err, 1, 1); bar != nil {
 		f.check.Progress = func(done, all, _ int) { bar(int64(done), int64(all)) }
 	}
 	report, err := proxycheck.Run(ctx, f.check)
@@ -159,10 +160,12 @@ func verifyProxy(ctx context.Context, s *System, f *verifyFlags, target string) 
 		return err
 	}
 	if passed := len(report.Passed); passed > 0 {
-		return &exit{exitError, fmt.Errorf("%d of %d requests passed beyond the limit", passed, report.Sent)}
+		return &program.Exit{Code: program.Failed,
+			Err: fmt.Errorf("%d of %d requests passed beyond the limit", passed, report.Sent)}
 	}
 	if len(report.Left) > 0 {
-		return &exit{exitError, fmt.Errorf("the spellings of %d keys are not tested", len(report.Left))}
+		return &program.Exit{Code: program.Failed,
+			Err: fmt.Errorf("the spellings of %d keys are not tested", len(report.Left))}
 	}
 	fmt.Fprintf(s.Out, "none of %d requests passed beyond the limit\n", report.Sent)
 	return nil

@@ -1,4 +1,0 @@
-package backtest
-
-// Sentences are the texts of notes by code.
-var Sentences = sentences
