@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,10 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
-	"github.com/weirproject/weir/storetest"
 )
 
 // A breakerOption changes a configuration.
@@ -901,143 +897,3 @@ func traffic(store weir.Store, d time.Duration) (waited, away int64) {
 	calls.Wait()
 	return w.Load(), a.Load()
 }
-
-// breakerLoad asks 5,000 times a second, each in a goroutine of its own, until it is stopped.
-type breakerLoad struct {
-	granted, away, failed, other atomic.Int64
-	waiting, most                atomic.Int64
-	stop                         func()
-}
-
-func startLoad(store weir.Store, claims []weir.Claim) *breakerLoad {
-	l := &breakerLoad{}
-	ctx, cancel := context.WithCancel(context.Background())
-	var calls sync.WaitGroup
-	calls.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			<-tick.C
-			for range 5 {
-				calls.Go(func() { l.ask(store, claims) })
-			}
-		}
-	})
-	l.stop = func() { cancel(); calls.Wait() }
-	return l
-}
-
-func (l *breakerLoad) ask(store weir.Store, claims []weir.Claim) {
-	if n := l.waiting.Add(1); n > l.most.Load() {
-		l.most.Store(n)
-	}
-	granted, err := store.Decide(context.Background(), claims, 1, nil)
-	l.waiting.Add(-1)
-	var away *openError
-	switch {
-	case err == nil:
-		l.granted.Add(granted)
-	case errors.As(err, &away):
-		l.away.Add(1)
-	case errors.Is(err, weir.ErrUnavailable):
-		l.failed.Add(1)
-	default:
-		l.other.Add(1)
-	}
-}
-
-func onServer(t *testing.T, server *redistest.Server) (*breaker, weir.Store) {
-	t.Helper()
-	next, err := redisstore.Open(context.Background(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, store := breakerNewBreaker(t, next)
-	t.Cleanup(func() { store.Close() })
-	return b, store
-}
-
-func TestRedisFrozenAndResumed(t *testing.T) {
-	server := redistest.Start(t)
-	b, store := onServer(t, server)
-	claims := []weir.Claim{{Key: "key", Limit: weir.MustLimit("hot", weir.FixedWindow{Limit: 700, Window: time.Hour}),
-		Cost: 1}}
-	l := startLoad(store, claims)
-	redistest.Await(t, "a few grants", func() bool { return l.granted.Load() > 100 })
-	l.stop()
-	before := runtime.NumGoroutine() // what the client keeps for many callers is there
-	first, late := l.granted.Load(), l.failed.Load()
-
-	l = startLoad(store, claims)
-
-	server.Stop()
-	redistest.Await(t, "an open breaker", func() bool { return b.State() == stateOpen })
-	redistest.Await(t, "the end of those that waited", func() bool { return l.waiting.Load() < 5 })
-	failed, away, probes := l.failed.Load(), l.away.Load(), b.Stats().ProbesLost
-	redistest.Await(t, "5,000 that are turned away", func() bool { return l.away.Load() > away+5000 })
-	more := l.failed.Load() - failed - int64(b.Stats().ProbesLost-probes)
-	if more > 10 { // of which some were on their way when we looked
-		t.Errorf("%d waited for Redis while the breaker was open", more)
-	}
-	if b.State() != stateOpen {
-		t.Errorf("it is %v while Redis is frozen", b.State())
-	}
-
-	server.Cont()
-	redistest.Await(t, "a closed breaker", func() bool { return b.State() == stateClosed })
-	redistest.Await(t, "the last unit", func() bool { // those that failed, also before the freeze, may be charged
-		return first+late+l.granted.Load()+l.failed.Load() >= 700
-	})
-	l.stop()
-	if granted := first + l.granted.Load(); granted > 700 || l.other.Load() > 0 {
-		t.Errorf("%d granted of 700, %d errors of other kinds", granted, l.other.Load())
-	}
-	redistest.Await(t, "the end of its goroutines", func() bool { return runtime.NumGoroutine() <= before })
-}
-
-// A server that takes no writes answers peeks and refusals.
-func TestRedisReadOnly(t *testing.T) {
-	server := redistest.Start(t)
-	b, store := onServer(t, server)
-	claims := []weir.Claim{{Key: "key", Limit: breakerLimit, Cost: 1}}
-	server.Do("REPLICAOF", "127.0.0.1", "1")
-	l := startLoad(store, claims)
-	defer l.stop()
-	redistest.Await(t, "an open breaker", func() bool { return b.State() == stateOpen })
-	redistest.Await(t, "lost probes", func() bool { return b.Stats().ProbesLost > 2 })
-	if b.State() != stateOpen {
-		t.Errorf("it is %v before a server that is read-only", b.State())
-	}
-	server.Do("REPLICAOF", "NO", "ONE")
-	redistest.Await(t, "a closed breaker", func() bool { return b.State() == stateClosed })
-}
-
-func TestRedisKilledAndReplaced(t *testing.T) {
-	server := redistest.Start(t)
-	b, store := onServer(t, server)
-	l := startLoad(store, []weir.Claim{breakerClaim})
-	defer l.stop()
-	server.Kill()
-	redistest.Await(t, "an open breaker", func() bool { return b.State() == stateOpen })
-	server.Restart()
-	redistest.Await(t, "a closed breaker", func() bool { return b.State() == stateClosed })
-	granted := l.granted.Load()
-	redistest.Await(t, "a grant", func() bool { return l.granted.Load() > granted })
-}
-
-func breakerInMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	var options []memstore.Option
-	if clock != nil {
-		options = append(options, memstore.WithClock(clock))
-	}
-	return behind(t, memstore.New(options...))
-}
-
-// behind is patient: a busy machine stands still for seconds.
-func behind(t testing.TB, next weir.Store) storetest.Handle {
-	_, store := breakerNewBreaker(t, next, withSlow(time.Minute))
-	return storetest.Handle{Store: store}
-}
-
-func TestBreakerStore(t *testing.T)   { storetest.Run(t, breakerInMemory) }
-func TestBreakerVectors(t *testing.T) { storetest.Vectors(t, breakerInMemory) }

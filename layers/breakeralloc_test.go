@@ -29,37 +29,8 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	check("open")
 }
 
-func BenchmarkClosed(b *testing.B) {
-	_, store := breakerNewBreaker(b, idle{})
-	claims := oneClaim()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			decideOn(store, claims)
-		}
-	})
-}
-
-func BenchmarkTwoLooksAtTheClock(b *testing.B) {
-	born := time.Now()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			time.Since(born)
-			time.Since(born)
-		}
-	})
-}
-
 func oneClaim() []weir.Claim { return []weir.Claim{breakerClaim} }
 
 func decideOn(store weir.Store, claims []weir.Claim) {
 	store.Decide(context.Background(), claims, 1, nil)
 }
-
-// idle answers at once.
-type idle struct{ weir.Store }
-
-func (idle) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
-	return 1, nil
-}
-func (idle) Close() error { return nil }

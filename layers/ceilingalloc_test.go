@@ -29,16 +29,3 @@ func TestCeilingDecisionsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCeiling(b *testing.B) {
-	for name, units := range map[string]int64{"granted": 1 << 40, "refused": 1} {
-		b.Run(name, func(b *testing.B) {
-			store := ceilingNewCeiling(b, &generous{}, memstore.New(), every)
-			one := ceilingClaim(weir.MustLimit("a", weir.SlidingLog{Limit: units, Window: time.Hour}), 1)
-			b.ReportAllocs()
-			for b.Loop() {
-				store.Decide(background, one, 1, nil)
-			}
-		})
-	}
-}

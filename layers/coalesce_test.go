@@ -16,8 +16,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redisslot"
 	"github.com/weirproject/weir/internal/redistest"
@@ -88,35 +86,6 @@ func TestHashCollisionsAreNotMerged(t *testing.T) {
 	}
 }
 
-// A ticket's place is counted as by hand.
-func TestPlaces(t *testing.T) {
-	random := rand.New(rand.NewPCG(4, 4))
-	for range 100 {
-		b := newSharedBatch(time.Time{})
-		n, stays := 2+random.IntN(maxMerged-1), make(map[int]bool)
-		for range n {
-			_, ticket, _ := b.join(1, []weir.Claim{{Key: "a", Limit: coalesceLimit, Cost: 1}}, false)
-			stays[ticket] = true
-		}
-		for ticket := range n - 1 {
-			if random.IntN(3) == 0 {
-				b.remove(0, ticket)
-				delete(stays, ticket)
-			}
-		}
-		want := 0
-		for ticket := range n {
-			if !stays[ticket] {
-				continue
-			}
-			if got := b.groups[0].place(ticket); got != want {
-				t.Fatalf("ticket %d of %d has place %d, want %d", ticket, n, got, want)
-			}
-			want++
-		}
-	}
-}
-
 // A decision is charged, so a caller whose context has ended gets it all the same.
 func TestDecisionBeatsEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,140 +131,7 @@ func TestBatchesAreForgotten(t *testing.T) {
 	}
 }
 
-// BenchmarkRedis is a Redis by itself and under the layer: one hot key, ten thousand, and a lone caller. redis-ns is
-// the CPU time of the server a decision, op/call how many of them share a call. Compare within a run.
-func BenchmarkRedis(b *testing.B) {
-	server := redistest.Start(b)
-	bare, err := redisstore.Open(b.Context(), server.URL(), redisstore.WithTimeout(5*time.Second))
-	if err != nil {
-		b.Fatal(err)
-	}
-	layer := coalesceOver(b, bare)
-	defer layer.Close()
-	for _, load := range []struct {
-		name             string
-		goroutines, keys int
-	}{{"hot", 128, 1}, {"uniform", 512, 10_000}, {"uniform", 64, 10_000}, {"lone", 1, 1}} {
-		for name, store := range map[string]weir.Store{"bare": bare, "layer": layer} {
-			b.Run(fmt.Sprint(load.name, "-", load.goroutines, "/", name), func(b *testing.B) {
-				server.Do("CONFIG", "RESETSTAT")
-				before := cpu(b, server)
-				crowded(b, store, load.goroutines, load.keys)
-				b.ReportMetric((cpu(b, server)-before)*1e9/float64(b.N), "redis-ns/op")
-				b.ReportMetric(float64(b.N)/info(b, server, "commandstats", "cmdstat_evalsha:calls="), "op/call")
-			})
-		}
-	}
-}
-
-// cpu is what the server has used, in seconds.
-func cpu(b *testing.B, server *redistest.Server) float64 {
-	return info(b, server, "cpu", "used_cpu_sys:") + info(b, server, "cpu", "used_cpu_user:")
-}
-
-// info is the number after a name in a section of INFO.
-func info(b *testing.B, server *redistest.Server, section, name string) float64 {
-	_, text, _ := strings.Cut(server.Do("INFO", section).(string), name)
-	text, _, _ = strings.Cut(text, "\r")
-	text, _, _ = strings.Cut(text, ",")
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
-}
-
 var plenty = weir.MustLimit("plenty", weir.TokenBucket{Capacity: 1_000_000, Refill: 1_000_000, Period: time.Second})
-
-func crowded(b *testing.B, store weir.Store, goroutines, keys int) {
-	names := make([]string, keys)
-	for i := range names {
-		names[i] = fmt.Sprint("ip:203.0.113.", i)
-	}
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	done := make(chan error)
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range goroutines {
-		go func() {
-			claims, decisions := []weir.Claim{{Limit: plenty, Cost: 1}}, make([]weir.Decision, 1)
-			var err error
-			for err == nil && left.Add(-1) >= 0 {
-				claims[0].Key = names[rand.IntN(keys)]
-				_, err = store.Decide(context.Background(), claims, 1, decisions)
-			}
-			done <- err
-		}()
-	}
-	for range goroutines {
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	}
-}
-
-// instant is a store that takes no time, so that only the layer is measured.
-type instant struct{ weir.Store }
-
-func (instant) Decide(context.Context, []weir.Claim, int64, []weir.Decision) (int64, error) {
-	return 1, nil
-}
-
-func (instant) DecideBatch(_ context.Context, requests []weir.Request) {
-	runtime.Gosched()
-	for i := range requests {
-		requests[i].Granted = requests[i].Times
-	}
-}
-
-// BenchmarkLayer is the cost of the layer alone, for a single caller and for waiting ones.
-func BenchmarkLayer(b *testing.B) {
-	layer := coalesceOver(b, instant{})
-	for _, goroutines := range []int{1, 128} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) { crowded(b, layer, goroutines, 1) })
-	}
-}
-
-// A caller during a call is not answered by it: the call may have been decided earlier.
-func TestCallersDoNotJoinACallUnderWay(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
-		first := asks(s, "a", 1)
-		alone := g.next(t).is(t, "1×1 a")
-		second, third := asks(s, "a", 1), asks(s, "a", 1)
-		alone.letGo()
-		first.wants(t, 1, 4)
-		second.waits(t)
-		both := g.next(t).is(t, "2×1 a")
-		fourth := asks(s, "a", 1)
-		both.letGo()
-		second.wants(t, 1, 3)
-		third.wants(t, 1, 2)
-		fourth.waits(t)
-		g.next(t).is(t, "1×1 a").letGo()
-		fourth.wants(t, 1, 1)
-		g.none(t)
-	})
-}
-
-// As many waiting callers are granted as fit, the first ones first.
-func TestCallersAreGrantedInOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
-		asks(s, "a", 1)
-		alone := g.next(t)
-		var callers []*caller
-		for range 6 {
-			callers = append(callers, asks(s, "a", 1))
-		}
-		alone.letGo()
-		g.next(t).is(t, "6×1 a").letGo()
-		for i, want := range []int64{3, 2, 1, 0} {
-			callers[i].wants(t, 1, want)
-		}
-		callers[4].wants(t, 0, 0)
-		callers[5].wants(t, 0, 0)
-	})
-}
 
 // busy starts callers of other keys until further callers must wait. Their calls are held.
 func busy(t *testing.T, g *coalesceGated, s *coalescer) (calls []*coalesceCall) {
@@ -438,32 +274,6 @@ func TestCostTimesCallersFits(t *testing.T) {
 	})
 }
 
-// The first caller of a request may leave: the others are decided, and move up.
-func TestCallerLeavingWhileWaitingIsRemoved(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
-		held := busy(t, g, s)
-		var callers []*caller
-		for range 8 {
-			callers = append(callers, asks(s, "a", 1))
-		}
-		other := asks(s, "b", 1)
-		for _, i := range []int{0, 3, 4} {
-			callers[i].cancel()
-			synctest.Wait()
-			callers[i].gaveUp(t, context.Canceled, coalesceNotExecuted)
-		}
-		other.cancel()
-		synctest.Wait()
-		other.gaveUp(t, context.Canceled, coalesceNotExecuted)
-		held[0].letGo()
-		g.next(t).is(t, "5×1 a").letGo()
-		for i, want := range map[int]int64{1: 4, 2: 3, 5: 2, 6: 1, 7: 0} {
-			callers[i].wants(t, 1, want)
-		}
-		letGo(held[1:])
-	})
-}
-
 func TestAbandonedBatchIsNotSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
 		held := busy(t, g, s)
@@ -485,29 +295,6 @@ func TestAbandonedBatchIsNotSent(t *testing.T) {
 		again.wants(t, 1, 4)
 		letGo(held[1:])
 		g.none(t)
-	})
-}
-
-// While the store hangs, waiting callers come and go, and nothing grows.
-func TestLeavingCallersLeaveNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
-		held := busy(t, g, s)
-		stays := asks(s, "stays", 1)
-		for i := range 5 * maxMerged {
-			for _, key := range []string{"stays", fmt.Sprint("key-", min(i, 5*maxBatchClaims))} {
-				asks(s, key, 1).cancel()
-				synctest.Wait()
-			}
-		}
-		for len(g.calls) > 0 { // batches that were full of who left, but for one
-			held = append(held, g.next(t).is(t, "1×1 stays"))
-		}
-		if batches, _ := s.Waiting(); batches > 1 || len(held) > enoughCalls+1 {
-			t.Errorf("%d batches wait for nobody, %d calls are under way", batches, len(held))
-		}
-		letGo(held)
-		letGo(g.all(t))
-		stays.wants(t, 1, 4)
 	})
 }
 
@@ -793,229 +580,12 @@ func coalesceBatched(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	return h
 }
 
-func TestCoalesceVectors(t *testing.T) { storetest.Vectors(t, onMemory) }
-func TestCoalesceStore(t *testing.T)   { storetest.Run(t, onMemory) }
-func TestVectorsBatched(t *testing.T)  { storetest.Vectors(t, coalesceBatched) }
-func TestStoreBatched(t *testing.T)    { storetest.Run(t, coalesceBatched) }
-
-// coalesceCounted counts the calls that reach a store, and lets others run during each of them, as a round call does.
-type coalesceCounted struct {
-	*memstore.Store
-	calls, requests, asked atomic.Int64
-}
-
-func (c *coalesceCounted) call(requests, asked int64) {
-	c.calls.Add(1)
-	c.requests.Add(requests)
-	c.asked.Add(asked)
-	for range 50 {
-		runtime.Gosched()
-	}
-}
-
-func (c *coalesceCounted) Decide(ctx context.Context, claims []weir.Claim, times int64,
-	decisions []weir.Decision) (int64, error) {
-	c.call(1, times)
-	defer c.call(0, 0)
-	return c.Store.Decide(ctx, claims, times, decisions)
-}
-
-func (c *coalesceCounted) DecideBatch(ctx context.Context, requests []weir.Request) {
-	for i := range requests {
-		c.asked.Add(requests[i].Times)
-	}
-	c.call(int64(len(requests)), 0)
-	c.Store.DecideBatch(ctx, requests)
-	c.call(0, 0)
-}
-
-// An coalesceAsk is the input and output of one caller of a hot key.
-type coalesceAsk struct {
-	op   string // take, peek, refund, reset
-	cost int64
-}
-
-type got struct{ granted, remaining int64 }
-
-const room = 30 // of the limit in the histories
-
-// account is one key with room units, as porcupine wants it: a state of units used.
-var account = porcupine.Model{
-	Init: func() any { return int64(0) },
-	Step: func(state, input, output any) (bool, any) {
-		used, in, out := state.(int64), input.(coalesceAsk), output.(got)
-		var granted int64
-		switch in.op {
-		case "take":
-			if used+in.cost <= room {
-				used, granted = used+in.cost, 1
-			}
-		case "refund":
-			used = max(0, used-in.cost)
-		case "reset":
-			return true, int64(0)
-		}
-		return out == got{granted, room - used}, used
-	},
-}
-
-func (a coalesceAsk) on(store weir.Store, limit *weir.Limit) (out got, err error) {
-	claims, decisions := []weir.Claim{{Key: "hot", Limit: limit, Cost: a.cost}}, make([]weir.Decision, 1)
-	switch a.op {
-	case "take":
-		out.granted, err = store.Decide(context.Background(), claims, 1, decisions)
-	case "peek":
-		_, err = store.Decide(context.Background(), claims, 0, decisions)
-	case "refund":
-		err = store.Refund(context.Background(), claims, coalesceEpoch, decisions)
-	case "reset":
-		return out, store.Reset(context.Background(), claims)
-	}
-	out.remaining = decisions[0].Remaining
-	return out, err
-}
+func TestVectorsBatched(t *testing.T) { storetest.Vectors(t, coalesceBatched) }
+func TestStoreBatched(t *testing.T)   { storetest.Run(t, coalesceBatched) }
 
 const coalesceEpoch = 1_790_000_000_000_000
 
 func still() weir.Instant { return coalesceEpoch }
-
-// Many callers of one key, so that they are merged, with others that pass by them.
-func TestMergedIsLinearizable(t *testing.T) {
-	limit := weir.MustLimit("hot", weir.FixedWindow{Limit: room, Window: time.Hour})
-	store := &coalesceCounted{Store: memstore.New(memstore.WithClock(still))}
-	s := coalesceOver(t, store)
-	const clients, each = 20, 4
-	for n := range histories {
-		random := rand.New(rand.NewPCG(1, uint64(n)))
-		history := play(t, clients, each, random, func(a coalesceAsk) (got, error) { return a.on(s, limit) })
-		if result := porcupine.CheckOperationsTimeout(account, history, 20*time.Second); result == porcupine.Illegal {
-			t.Fatalf("history %d: no order of these calls explains their answers (%s): %v", n, result, history)
-		}
-		if _, err := (coalesceAsk{op: "reset"}).on(s, limit); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if merged := store.asked.Load() - store.requests.Load(); merged < histories*clients {
-		t.Errorf("of %d decisions %d went along with others: too few for this test to say anything",
-			store.asked.Load(), merged)
-	}
-}
-
-// play lets clients ask at once, each one thing after the other.
-func play(t *testing.T, clients, each int, random *rand.Rand, do func(coalesceAsk) (got, error)) []porcupine.Operation {
-	ops := []string{"take", "take", "take", "take", "take", "take", "peek", "refund"}
-	if random.IntN(4) == 0 {
-		ops = append(ops, "reset")
-	}
-	history := make([]porcupine.Operation, clients*each)
-	var done sync.WaitGroup
-	ready, start := make(chan struct{}), time.Now()
-	for i := range clients {
-		mine := history[i*each:][:each]
-		for j := range mine {
-			mine[j] = porcupine.Operation{ClientId: i, Input: coalesceAsk{ops[random.IntN(len(ops))], 1 + random.Int64N(2)}}
-		}
-		done.Go(func() {
-			<-ready
-			for j := range mine {
-				mine[j].Call = time.Since(start).Nanoseconds()
-				out, err := do(mine[j].Input.(coalesceAsk))
-				mine[j].Output, mine[j].Return = out, time.Since(start).Nanoseconds()
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	close(ready)
-	done.Wait()
-	return history
-}
-
-// Concurrent callers are granted exactly what there is: of one key and of many, and for costs that do not divide it.
-func TestSumIsExact(t *testing.T) {
-	var calls, asked int64
-	for _, keys := range []int{1, 7, 300} {
-		store := &coalesceCounted{Store: memstore.New(memstore.WithClock(still))}
-		s := newShards(store, 3)
-		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 100, Refill: 1, Period: time.Hour})
-		granted := make([]atomic.Int64, keys)
-		crowd(t, 100, keys*150/100, func(random *rand.Rand) error {
-			key := random.IntN(keys)
-			n, err := s.Decide(context.Background(), []weir.Claim{{Key: fmt.Sprint(key), Limit: limit, Cost: 1}}, 1,
-				nil)
-			granted[key].Add(n)
-			return err
-		})
-		for key := range granted {
-			more := fill(t, s, weir.Claim{Key: fmt.Sprint(key), Limit: limit, Cost: 1})
-			if got := granted[key].Load() + more; got != 100 {
-				t.Errorf("%d keys: %d units of key %d were granted, it has 100", keys, got, key)
-			}
-		}
-		calls, asked = calls+store.calls.Load(), asked+store.asked.Load()
-	}
-	if calls >= asked { // how many share a call is up to the scheduler
-		t.Errorf("%d calls for %d decisions", calls, asked)
-	}
-}
-
-// crowd lets goroutines do a thing some times each.
-func crowd(t *testing.T, goroutines, each int, do func(*rand.Rand) error) {
-	t.Helper()
-	errs := make([]error, goroutines)
-	var done sync.WaitGroup
-	for i := range goroutines {
-		done.Go(func() {
-			random := rand.New(rand.NewPCG(2, uint64(i)))
-			for range each {
-				errs[i] = errors.Join(errs[i], do(random))
-			}
-		})
-	}
-	done.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// fill asks until it is refused.
-func fill(t *testing.T, s weir.Store, claim weir.Claim) (granted int64) {
-	t.Helper()
-	for range 1000 {
-		n, err := s.Decide(context.Background(), []weir.Claim{claim}, 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n == 0 {
-			return granted
-		}
-		granted++
-	}
-	t.Fatal("never refused")
-	return 0
-}
-
-// The same on Redis, whose clock moves: the bucket refills less than a unit meanwhile.
-func TestSumIsExactOnRedis(t *testing.T) {
-	store, err := redisstore.Open(t.Context(), redistest.Start(t).URL(), redisstore.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := coalesceOver(t, store)
-	defer s.Close()
-	claims := []weir.Claim{{Key: "hot", Limit: weir.MustLimit("limit",
-		weir.SlidingLog{Limit: 777, Window: 24 * time.Hour}), Cost: 1}}
-	var granted atomic.Int64
-	crowd(t, 100, 20, func(*rand.Rand) error {
-		n, err := s.Decide(context.Background(), claims, 1, nil)
-		granted.Add(n)
-		return err
-	})
-	if granted.Load() != 777 {
-		t.Errorf("granted %d of 2000, want 777", granted.Load())
-	}
-}
 
 // A lone caller costs no memory.
 func TestLoneCallerAllocatesNothing(t *testing.T) {
@@ -1640,4 +1210,27 @@ func TestCallersDoNotWaitTwice(t *testing.T) {
 			s.Close()
 		})
 	}
+}
+
+// While the store hangs, waiting callers come and go, and nothing grows.
+func TestLeavingCallersLeaveNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+		held := busy(t, g, s)
+		stays := asks(s, "stays", 1)
+		for i := range 5 * maxMerged {
+			for _, key := range []string{"stays", fmt.Sprint("key-", min(i, 5*maxBatchClaims))} {
+				asks(s, key, 1).cancel()
+				synctest.Wait()
+			}
+		}
+		for len(g.calls) > 0 { // batches that were full of who left, but for one
+			held = append(held, g.next(t).is(t, "1×1 stays"))
+		}
+		if batches, _ := s.Waiting(); batches > 1 || len(held) > enoughCalls+1 {
+			t.Errorf("%d batches wait for nobody, %d calls are under way", batches, len(held))
+		}
+		letGo(held)
+		letGo(g.all(t))
+		stays.wants(t, 1, 4)
+	})
 }

@@ -2,7 +2,4 @@
 
 package layers
 
-const (
-	histories = 60
-	schedules = 3000
-)
+const schedules = 3000

@@ -3,7 +3,4 @@
 package layers
 
 // The race detector takes ten times as long for each.
-const (
-	histories = 15
-	schedules = 300
-)
+const schedules = 300

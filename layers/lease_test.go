@@ -27,9 +27,6 @@ type leaseOption func(*leaser)
 // withMaxLeases sets the most leases.
 func withMaxLeases(n int) leaseOption { return func(s *leaser) { s.room = n } }
 
-// withTimeout sets the timeout of calls on behalf of many callers.
-func withTimeout(d time.Duration) leaseOption { return func(s *leaser) { s.timeout = d } }
-
 // newLeaserWith is New with options.
 func newLeaserWith(next weir.Store, terms func(*weir.Limit) leaseTerms, options ...leaseOption) *leaser {
 	s := newLeaser(next, terms)
@@ -169,45 +166,6 @@ func TestLateGrantIsReturned(t *testing.T) {
 			t.Errorf("%d calls for 120 requests, want single ones", len(times))
 		}
 	})
-}
-
-// BenchmarkHotKey is one hot key, asked by all processors at once: of the embedded store, and of leases from it.
-func BenchmarkHotKey(b *testing.B) {
-	for _, kind := range []struct {
-		name string
-		spec weir.Spec
-	}{
-		{"bucket", weir.TokenBucket{Capacity: 1 << 40, Refill: 1_000_000, Period: leaseSecond}},
-		{"window", weir.FixedWindow{Limit: 1 << 50, Window: 24 * 3600 * leaseSecond}},
-	} {
-		limit := weir.MustLimit("hot", kind.spec)
-		b.Run(kind.name+"/embedded", func(b *testing.B) { hammer(b, memstore.New(), limit) })
-		b.Run(kind.name+"/leased", func(b *testing.B) {
-			s := newLeaser(memstore.New(), always(leaseTerms{Share: 0.1}))
-			hammer(b, s, limit)
-			b.ReportMetric(float64(s.Stats().Refills), "refills")
-		})
-	}
-}
-
-func hammer(b *testing.B, store weir.Store, limit *weir.Limit) {
-	limiter, err := weir.NewLimiter(store, limit)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if answer, err := limiter.Allow(context.Background(), "user:42"); err != nil || !answer.Allowed {
-				b.Error(answer, err)
-				return
-			}
-		}
-	})
-	b.StopTimer()
-	if err := store.Close(); err != nil {
-		b.Fatal(err)
-	}
 }
 
 func TestBound(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/storetest"
 )
 
 const year = 365 * 24 * time.Hour
@@ -224,30 +223,6 @@ func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 		t.Errorf("%d left (%v), want 0: it was used with the store", d[0].Remaining, err)
 	}
 }
-
-func localInMemory(clock func() weir.Instant) weir.Store {
-	if clock == nil {
-		return memstore.New()
-	}
-	return memstore.New(memstore.WithClock(clock))
-}
-
-// warms is a store that the local one follows.
-func warms(t testing.TB, clock func() weir.Instant, shared weir.Store) storetest.Handle {
-	local, err := newLocalStore(localInMemory(clock), localConfig{Nodes: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { local.Close() })
-	return storetest.Handle{Store: local.mirror(shared)}
-}
-
-func localOverMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	return warms(t, clock, localInMemory(clock))
-}
-
-func TestLocalStore(t *testing.T)   { storetest.Run(t, localOverMemory) }
-func TestLocalVectors(t *testing.T) { storetest.Vectors(t, localOverMemory) }
 
 var background = context.Background()
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/memstore"
 )
 
 // localGranting grants all, at no cost.
@@ -45,27 +44,5 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 				t.Errorf("%s, %s: %v allocations a decision", name, what, n)
 			}
 		}
-	}
-}
-
-func BenchmarkWarm(b *testing.B) {
-	for name, specs := range kinds {
-		b.Run(name, func(b *testing.B) {
-			store, list := newLocal(b, 3).mirror(localGranting{}), of(specs)
-			for b.Loop() {
-				store.Decide(background, list, 1, nil)
-			}
-		})
-	}
-}
-
-func BenchmarkLocal(b *testing.B) {
-	for name, store := range map[string]weir.Store{"share": newLocal(b, 3), "plain": memstore.New()} {
-		b.Run(name, func(b *testing.B) {
-			list := of(kinds["bucket"])
-			for b.Loop() {
-				store.Decide(background, list, 1, nil)
-			}
-		})
 	}
 }

@@ -264,9 +264,6 @@ func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	return storetest.Handle{Store: store, Recalls: true}
 }
 
-func TestRefusalStore(t *testing.T)   { storetest.Run(t, subject) }
-func TestRefusalVectors(t *testing.T) { storetest.Vectors(t, subject) }
-
 // shared is a store that several nodes have; it outlives each of them.
 type shared struct{ *memstore.Store }
 
@@ -346,14 +343,6 @@ func refusalOnRedis(t testing.TB, url string, opts ...refusalOption) *refusalCac
 	layer := refusalOver(t, openRedis(t, url), append(opts, withUpdates(updates), withWarn(nil))...)
 	redistest.Await(t, "the subscription", func() bool { return layer.Stats().Listening })
 	return layer
-}
-
-func TestRefusalVectorsOnRedis(t *testing.T) {
-	url := redistest.Start(t).URL()
-	storetest.Vectors(t, func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		below := openRedis(t, url, redisstore.WithClock(clock), redisstore.WithPrefix(weir.NewLeaseID()+":"))
-		return storetest.Handle{Store: refusalOver(t, below, refusalDriven(Steady(clock))...), Recalls: true}
-	})
 }
 
 // A refund on one node lets the next request on the other one pass.

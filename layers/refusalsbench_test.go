@@ -98,27 +98,3 @@ func BenchmarkLone(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkLearn: what remembering a refusal costs beside the call that it was learned from.
-func BenchmarkLearn(b *testing.B) {
-	store := refusalOver(b, &answering{says: refusing})
-	calls := make([][]weir.Claim, 1<<18)
-	for i := range calls {
-		calls[i] = claimsOf(1, fmt.Sprint("key-", i))
-	}
-	decisions := make([]weir.Decision, 1)
-	b.ReportAllocs()
-	defer spends(b)()
-	for i := range b.N {
-		store.Decide(context.Background(), calls[i%len(calls)], 1, decisions)
-	}
-}
-
-// BenchmarkClock measures reading the clock alone.
-func BenchmarkClock(b *testing.B) {
-	start := time.Now()
-	defer spends(b)()
-	for range b.N {
-		_ = time.Since(start)
-	}
-}
