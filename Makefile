@@ -84,7 +84,7 @@ fuzz:
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && \
 	dirs=$$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u) && \
 	$(if $(GUIDED),for dir in $$dirs; do go test -c $(GUIDED) -o "$$bin/" "$$dir" || exit 1; done,go test -c \
-		-o "$$bin/" $$dirs) && \
+		-ldflags=-w -o "$$bin/" $$dirs) && \
 	go list -f '{{.ImportPath}} {{.Dir}}' $$dirs | while read -r path dir; do \
 		cd "$$dir" || exit 1; \
 		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/p' *_test.go); do \
@@ -92,6 +92,7 @@ fuzz:
 			"$$bin/$${path##*/}.test" -test.run '^$$' -test.fuzz "^$$name\$$" -test.fuzztime $(FUZZ) \
 				-test.fuzzminimizetime 20x -test.fuzzcachedir "$$bin/$$name" </dev/null || exit 1; \
 		done; \
+		rm -rf "$$bin/$${path##*/}.test" "$$bin"/Fuzz*; \
 	done
 
 # The slowest packages go first, or a processor is idle in the end. Much of their time they wait for servers: three

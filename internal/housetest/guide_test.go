@@ -190,7 +190,7 @@ var missing = map[string][2]string{
 func testsIn(dir, names string, packages ...string) (out string, err error) {
 	command := exec.Command("go", append([]string{"test", "-vet=off", "-run", names}, packages...)...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false")
+	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod -buildvcs=false")
 	text, err := command.CombinedOutput()
 	return string(text), err
 }
