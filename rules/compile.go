@@ -114,59 +114,6 @@ func build(file *File, r *report, o options) *Set {
 	return set
 }
 
-func (b *builder) rule(i int, s *Spec, rule *Rule) {
-	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, onMissing)
-	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
-	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
-	rule.cost = b.cost(i, &s.Cost)
-	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
-	rule.schedule = b.schedule(i, s.Schedule)
-	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
-	rule.response = b.usual
-	if s.Response != (Response{}) {
-		rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()
-	}
-	named := b.name(i, s.Name)
-	rule.label = b.label(i, s.Label)
-	b.describe(i, s)
-	rule.disabled = !s.IsEnabled()
-	b.algorithm(at(i, "algorithm"), s.Algorithm)
-	rule.countIf = b.countIf(i, s)
-	if rule.closed = slices.Equal(s.Limit, []string{closed}); rule.closed {
-		rule.limits = []*weir.Limit{weir.MustLimit(stateName(s.Name, 0, named), nothing)}
-	} else {
-		rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
-	}
-	rule.components = b.key(at(i, "key"), s.Key, s.Match.Path)
-	b.override(i, s, rule, named)
-	rule.ids = b.once(i, s)
-	rule.percent = b.percent(i, s)
-	rule.bans = b.bans(i, s, named)
-	rule.candidate = b.candidate(i, s, rule, named)
-	rule.byPath = slices.ContainsFunc(rule.components, tellsPathsApart) || rule.candidate != nil &&
-		rule.candidate.keyed != nil && slices.ContainsFunc(rule.candidate.keyed.components, tellsPathsApart)
-	rule.message, rule.level = cmp.Or(b.message(i, s.Message), b.fileMessage), levelOf(rule.components, &s.Match)
-	b.windowed(i, rule)
-	rule.reads, rule.unprovided = b.reads(rule), unprovided(s, rule)
-	rule.holdUntilDone = b.holdUntil(i, s, rule)
-	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
-	ways := b.ways(i, s, rule)
-	rule.described = s.Match.describes() ||
-		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
-	rule.geo = rule.located(&s.Match)
-	b.group(i, s, rule)
-	b.set.rules = append(b.set.rules, rule)
-	if rule.disabled { // it keeps its index and its state, and no request finds it
-		return
-	}
-	b.set.geo |= rule.geo
-	for _, w := range ways {
-		if len(b.problems) == 0 && b.room(at(i, "match"), w.hosts, w.path, w.conditions) {
-			b.treeBuilder.insert(rule, w.hosts, w.path, w.conditions)
-		}
-	}
-}
-
 // A way is a place of a rule in the tree.
 type way struct {
 	hosts      []string

@@ -6,83 +6,11 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/endpoints"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
-
-// A Rule is a checked Spec. It is immutable.
-type Rule struct {
-	set           *Set
-	index         int
-	name          string
-	label         string
-	disabled      bool
-	components    []component
-	onMissing     OnMissing
-	limits        []*weir.Limit
-	overrides     overrides
-	cost          cost
-	countIf       *countIf // nil: every request counts
-	full          bool     // see ChargeFull
-	byPath        bool     // see ByPath
-	described     bool     // its match or key names a descriptor
-	schedule      []window
-	lists         lists
-	mode          Mode
-	ids           *IDs
-	bans          *Bans
-	candidate     *CompiledCandidate
-	percent       uint64 // of keys for which it is enforced
-	lease         int    // percent of what remains
-	holdUntilDone bool
-	ceiling       float64
-	onStoreError  StoreError
-	response      *response
-	message       *message // nil: weir's own
-	level         string
-	group         int // 0: none
-	groupName     string
-	rank          uint64
-	reads         []reading
-	closed        bool        // it denies every request
-	unprovided    []component // see Unprovided
-	filter        *filter     // nil: the tree decides
-	everywhere    bool        // the filter is evaluated for every request
-	geo           geo         // what it needs to know of clients
-	claims        int         // upper bound of the claims that it adds to a decision
-}
-
-// Name is the name of the rule.
-func (r *Rule) Name() string { return r.name }
-
-// Label is a text for people; "" if the file has no label.
-func (r *Rule) Label() string { return r.label }
-
-// Enabled reports whether the rule applies to requests. A disabled rule is in Set.Rules, and no request matches it.
-func (r *Rule) Enabled() bool { return !r.disabled }
-
-// Index is the rule's place in its file, from 0.
-func (r *Rule) Index() int { return r.index }
-
-// ByPath reports whether the rule's key, or its candidate's key, has the component endpoint, so that requests without a
-// route are counted by their paths: see Set.Endpoints.
-func (r *Rule) ByPath() bool { return r.byPath }
-
-// Limits are the rule's, in order, with the names that weir.New gives: name, name.2 and so on. That of limit: none has
-// the text "none", and no request is charged to it. Do not change the slice.
-func (r *Rule) Limits() []*weir.Limit { return r.limits }
-
-// OnMissing is the treatment of a request without a key: AppendKey is not ok.
-func (r *Rule) OnMissing() OnMissing { return r.onMissing }
-
-// Mode is the rule's mode.
-func (r *Rule) Mode() Mode { return r.mode }
-
-// OnStoreError is the treatment of a request while the store does not answer.
-func (r *Rule) OnStoreError() StoreError { return r.onStoreError }
 
 // A Set is a compiled file of rules. It is safe for concurrent use, and immutable except for its exceptions
 // (Except).

@@ -1,11 +1,13 @@
 package housetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,15 +19,16 @@ type guideStep struct{ file, where, text string }
 
 var guidePlace = regexp.MustCompile("^`([^`]+)`, (new|at the end|after `(.+)`):$")
 
-// guideSteps are the steps of the section about algorithms: a block of code after a line that says where it goes.
-func guideSteps(t *testing.T) (steps []guideStep) {
+// guideSteps are the steps of a section of the guide: a block of code after a line that says where it goes.
+func guideSteps(t *testing.T, section string) (steps []guideStep) {
 	t.Helper()
 	text, err := read("docs/howto/extending.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(text, "\n## An algorithm\n")
-	lines := strings.Split(section, "\n")
+	_, rest, _ := strings.Cut(text, "\n## "+section+"\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	lines := strings.Split(rest, "\n")
 	for i, line := range lines {
 		place := guidePlace.FindStringSubmatch(line)
 		if place == nil || i+2 >= len(lines) || !strings.HasPrefix(lines[i+2], "```") {
@@ -130,16 +133,120 @@ func TestRedis(t *testing.T) {
 }
 `
 
+// touchesAtMost bounds the files of a section, which a developer changes by hand.
+func touchesAtMost(t *testing.T, maxFiles int, steps []guideStep) (files []string) {
+	t.Helper()
+	for _, step := range steps {
+		if !slices.Contains(files, step.file) {
+			files = append(files, step.file)
+		}
+	}
+	if len(files) == 0 || len(files) > maxFiles {
+		t.Fatalf("docs/howto/extending.md touches %d files; allowed: 1 to %d", len(files), maxFiles)
+	}
+	return files
+}
+
+// asksTheFrontEnd serves one connection of the guide's front end with a rule that has the guide's field: the cost of
+// the second request is 3, and 2 units are left.
+const asksTheFrontEnd = `package main
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/shout"
+)
+
+func main() {
+	_, err := compiled("1001")
+	fmt.Println(err)
+	set, err := compiled("2")
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := gate.New(memstore.New(), set)
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		connection, err := listener.Accept()
+		if err == nil {
+			err = shout.Serve(connection, g)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}()
+	connection, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprint(connection, "ann\nann\nbob\n")
+	connection.(*net.TCPConn).CloseWrite()
+	answers, err := io.ReadAll(connection)
+	fmt.Printf("%s%v\n", answers, err)
+}
+
+func compiled(surcharge string) (*rules.Set, error) {
+	file, err := rules.Parse("weir.yaml", []byte("rules: [{name: a, key: user, limit: 5/1h, surcharge: "+surcharge+"}]"))
+	if err != nil {
+		return nil, err
+	}
+	return rules.Compile(file)
+}
+`
+
+// TestTheGuideAddsAFieldAndAFrontEnd follows both sections word for word. Files of the tree are overlaid, so that only
+// the packages that change are compiled.
+func TestTheGuideAddsAFieldAndAFrontEnd(t *testing.T) {
+	field, frontEnd := guideSteps(t, "A field of a rule"), guideSteps(t, "A front end")
+	touched := append(touchesAtMost(t, 4, field), touchesAtMost(t, 1, frontEnd)...)
+	const program = "server/internal/asks/main.go"
+	dir, replace := t.TempDir(), make(map[string]string)
+	here, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(touched, program) {
+		replace[filepath.Join(here, name)] = filepath.Join(dir, name)
+		if text, err := read(name); err == nil {
+			guideStep{file: name, where: "new", text: text}.apply(t, dir)
+		}
+	}
+	for _, step := range append(append(field, frontEnd...), guideStep{file: program, where: "new", text: asksTheFrontEnd}) {
+		step.apply(t, dir)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("go", "run", "-overlay", filepath.Join(dir, "overlay.json"), "./"+filepath.Dir(program))
+	command.Dir = root
+	out, err := command.CombinedOutput()
+	for _, want := range []string{"surcharge is 1001; allowed: 1 to 1000", "\nyes\nno: ", "\nyes\n<nil>\n"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("%v, without %q:\n%s", err, want, out)
+		}
+	}
+}
+
 // TestTheGuideAddsAnAlgorithm follows the section word for word, and then leaves out one row or one file at a time.
 func TestTheGuideAddsAnAlgorithm(t *testing.T) {
-	steps := guideSteps(t)
-	touched := make(map[string]bool)
-	for _, step := range steps {
-		touched[step.file] = true
-	}
-	if len(touched) == 0 || len(touched) > 6 {
-		t.Fatalf("an algorithm touches %d files; allowed: 1 to 6", len(touched))
-	}
+	steps := guideSteps(t, "An algorithm")
+	touchesAtMost(t, 6, steps)
 	dir, url := smallTree(t), redistest.Start(t).URL()
 	for _, step := range steps {
 		step.apply(t, dir)
