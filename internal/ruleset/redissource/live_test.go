@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -699,4 +700,30 @@ func session(t *testing.T, page string) (shown int) {
 		}
 	}
 	return shown
+}
+
+// TestAHostileServerChangesNoRule: at the address of Redis is a server that answers what no Redis answers. Replies that
+// would be larger than memory are refused, the last rules stay in force, and new ones are read when Redis is back.
+func TestAHostileServerChangesNoRule(t *testing.T) {
+	for name, reply := range map[string]string{"an array of 2^31 - 1": "*2147483647\r\n", "a text of 2^63 - 1": "$9223372036854775807\r\n",
+		"silence": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			typed(t, redis, addLogin)
+			n := start(t, redis.URL())
+			n.await("login sliding_log 5/1m")
+			redis.Kill()
+			hostile := redistest.StartHostile(t, redis.Addr(), redistest.Greeting, func(w io.Writer) error {
+				_, err := io.WriteString(w, reply)
+				return err
+			})
+			n.stays("login sliding_log 5/1m", func() bool { return hostile.Answered("SUBSCRIBE") })
+			hostile.Stop()
+			redis.Restart()
+			typed(t, redis, addLogin)
+			typed(t, redis, "HSET rate_limit_config:login limitCount 6")
+			n.await("login sliding_log 6/1m")
+		})
+	}
 }

@@ -5,11 +5,8 @@ package cli_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
@@ -32,56 +29,6 @@ func hash(limit int) string {
 }
 
 const reloadAll = "PUBLISH rate_limit_config RELOAD_ALL"
-
-func three(t *testing.T, redis *redistest.Server, args ...string) (nodes []*process) {
-	t.Helper()
-	for range 3 {
-		nodes = append(nodes, gatewayBy(t, append(args, "--store", redis.URL(), "--rules", "redis")...))
-	}
-	return nodes
-}
-
-// TestRedisCLIChangesRules adds, changes, disables and deletes a rule of three running
-// servers.
-func TestRedisCLIChangesRules(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	nodes := three(t, redis)
-	all := func(limit int) {
-		t.Helper()
-		for _, p := range nodes {
-			p.obeys(limit)
-		}
-	}
-	all(0)
-	redisCLI(t, redis, hash(500))
-	redisCLI(t, redis, reloadAll)
-	all(500)
-	redisCLI(t, redis, "HSET rate_limit_config:a limitCount 600")
-	redisCLI(t, redis, reloadAll)
-	all(600)
-	redisCLI(t, redis, `PUBLISH rate_limit_config '{"id":"a","limitType":"GLOBAL","limitCount":700,"timeWindow":3600,"strategy":"FIXED_WINDOW","enabled":true}'`)
-	all(700)
-	redisCLI(t, redis, "HSET rate_limit_config:a enabled false")
-	redisCLI(t, redis, reloadAll)
-	all(0)
-	redisCLI(t, redis, "HSET rate_limit_config:a enabled true limitCount 800")
-	redisCLI(t, redis, reloadAll)
-	all(800)
-	redisCLI(t, redis, "HSET rate_limit_config:a limitCount -1")
-	redisCLI(t, redis, reloadAll)
-	for _, p := range nodes {
-		p.logged("rate_limit_config:a: limitCount is")
-	}
-	all(800)
-	redisCLI(t, redis, "HSET rate_limit_config:other limitType IP limitTarget 192.0.2.1 limitCount 1 timeWindow 60 strategy GCRA enabled true")
-	redisCLI(t, redis, "DEL rate_limit_config:a")
-	redisCLI(t, redis, reloadAll)
-	all(0)
-	for _, p := range nodes {
-		p.end()
-	}
-}
 
 // TestHashForAnyInterfaceCountsEachPath by itself at the gateway.
 func TestHashForAnyInterfaceCountsEachPath(t *testing.T) {
@@ -171,69 +118,6 @@ func TestInvalidHashesAreReported(t *testing.T) {
 	if !strings.Contains(p.logs(), "priority") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
-}
-
-func TestPropagation(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	redis.Do(strings.Fields(hash(1000))...)
-	nodes := three(t, redis)
-	for _, p := range nodes {
-		p.obeys(1000)
-	}
-	const changes = 20
-	var took []time.Duration
-	for i := range changes {
-		limit := 2000 + i
-		redis.Do("HSET", "rate_limit_config:a", "limitCount", strconv.Itoa(limit))
-		began := time.Now()
-		redis.Do(strings.Fields(reloadAll)...)
-		for _, p := range nodes {
-			p.obeys(limit)
-		}
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	t.Logf("on all 3 nodes: median %v, most %v of %d changes", took[changes/2], took[changes-1], changes)
-	for _, p := range nodes {
-		p.end()
-	}
-}
-
-// TestRulesOutliveTheirRedis: those before hold while it is gone, and when it is back
-// without them; what it says then is in force without anybody asking.
-func TestRulesOutliveTheirRedis(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	redisCLI(t, redis, hash(50000))
-	p := gatewayBy(t, "--rules", redis.URL())
-	p.obeys(50000)
-	redis.Kill()
-	p.logged("rules cannot be read: the last valid rules stay in force")
-	p.counts(`weir_source_up{source="redis"} 0`)
-	p.obeys(50000)
-	redis.Restart() // without its data
-	p.logged("no key rate_limit_config:* is left")
-	p.obeys(50000)
-	redisCLI(t, redis, hash(60000))
-	redisCLI(t, redis, reloadAll)
-	p.obeys(60000)
-	p.counts(`weir_source_good{source="redis"} 1`)
-	redisCLI(t, redis, "DEL rate_limit_config:a")
-	redisCLI(t, redis, reloadAll)
-	if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 422 || !strings.Contains(body, "is left") {
-		t.Errorf("%d %s", code, body)
-	}
-	p.obeys(60000)
-	p.end()
-	told := gatewayBy(t, "--rules", redis.URL(), "--set", "server.allow_empty=true")
-	redisCLI(t, redis, hash(5))
-	redisCLI(t, redis, reloadAll)
-	told.obeys(5)
-	redisCLI(t, redis, "DEL rate_limit_config:a")
-	redisCLI(t, redis, reloadAll)
-	told.obeys(0)
-	told.end()
 }
 
 // TestLayers: a ledger beats hashes, and hashes beat the file.

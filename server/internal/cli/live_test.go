@@ -3,7 +3,6 @@
 package cli_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -105,37 +103,6 @@ func TestTheLogSaysWhichRuleChanged(t *testing.T) {
 	}
 	replace(t, file, "rules: [{name: a, limit: 7/1h}, {name: c, key: [user], limit: 6/1h}]\n")
 	p.logged(`changes="1 changed, 1 added, 1 removed" what="a: limit 5/1h -> 7/1h; counts are kept | c: added | b: removed"`)
-	p.end()
-}
-
-// TestConfigMapSwapIsNoticed: Kubernetes changes a link behind a link.
-func TestConfigMapSwapIsNoticed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	version := func(name string, limit int) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), "weir.yaml", ruleA(limit))
-		if err := os.Symlink(name, filepath.Join(dir, "..tmp")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("..1", 5)
-	file := filepath.Join(dir, "weir.yaml")
-	if err := os.Symlink("..data/weir.yaml", file); err != nil {
-		t.Fatal(err)
-	}
-	p := gatewayBy(t, "--config", file)
-	p.obeys(5)
-	version("..2", 7)
-	if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
-		t.Fatal(err)
-	}
-	p.obeys(7)
 	p.end()
 }
 
@@ -354,56 +321,6 @@ func TestChangedSettingsAreLogged(t *testing.T) {
 	if strings.Contains(p.logs(), "client_header was changed") || strings.Contains(p.logs(), "secret") {
 		t.Errorf("the logs are\n%s", p.logs())
 	}
-}
-
-// TestReloadsUnderLoad: while the file is reloaded a hundred times, every request gets the
-// answer that both files give, and every one is counted.
-func TestReloadsUnderLoad(t *testing.T) {
-	const most, swaps = 1_000_000, 100
-	text := func(limit int) string {
-		return fmt.Sprintf("deny: {header.X-User: [evil]}\nrules: [{name: a, limit: fixed_window %d/1d}]\n", limit)
-	}
-	file := write(t, t.TempDir(), "weir.yaml", text(most))
-	p := gatewayBy(t, "--config", file)
-	var load sync.WaitGroup
-	var passed atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	for i := range 4 {
-		user, want := "good", 200
-		if i == 0 {
-			user, want = "evil", 403
-		}
-		load.Go(func() {
-			for ctx.Err() == nil {
-				code, _, body := get(t, p.at("gateway")+"/", "X-User", user)
-				if code != want {
-					t.Errorf("%s: %d %s", user, code, body)
-				}
-				if code == 200 {
-					passed.Add(1)
-				}
-			}
-		})
-	}
-	for i := range swaps {
-		replace(t, file, text(most-1-i))
-		if code, _, body := post(t, p.at("http")+"/-/reload", ""); code != 200 {
-			t.Errorf("reload %d: %d %s", i, code, body)
-		}
-	}
-	stop()
-	load.Wait()
-	_, fields, _ := get(t, p.at("gateway")+"/")
-	want := fmt.Sprintf(`"a";r=%d;`, most-swaps-int(passed.Load())-1)
-	if got := fields.Get("RateLimit"); !strings.HasPrefix(got, want) {
-		t.Errorf("after %d requests: %s, want %s…", passed.Load(), got, want)
-	}
-	p.counts("weir_rules 1")
-	p.end()
-	if n := strings.Count(p.logs(), "rules in force"); n != swaps+1 {
-		t.Errorf("%d rule sets were in force, want %d", n, swaps+1)
-	}
-	t.Logf("%d requests, %d reloads", passed.Load(), swaps)
 }
 
 // TestLintWarningsAreLogged: all of a file at the start, and after a change only new ones.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/server/internal/otlp/otlptest"
 )
 
@@ -57,31 +56,5 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 	resource, _ := collector.Last()
 	if resource["service.name"] != "edge" || resource["service.instance.id"] != "n7" {
 		t.Errorf("the resource is %v", resource)
-	}
-}
-
-// TestHangingCollectorDelaysNoRequest, and not the end for long.
-func TestHangingCollectorDelaysNoRequest(t *testing.T) {
-	t.Parallel()
-	p := call{env: []string{"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_METRIC_EXPORT_INTERVAL=1", "OTEL_BSP_MAX_QUEUE_SIZE=4",
-		"OTEL_BSP_EXPORT_TIMEOUT=600000", "OTEL_EXPORTER_OTLP_TIMEOUT=600000"}}.serve(t, "--limit", "5/1h", "--set", "server.otlp="+otlptest.Hanging(t))
-	for range 20 {
-		if status, _, _ := post(t, p.at("http")+"/v1/decide", `{"request":{"client":"203.0.113.1"}}`); status != http.StatusOK {
-			t.Errorf("status %d", status)
-		}
-	}
-	redistest.Await(t, "the count of lost spans", func() bool {
-		_, _, text := get(t, p.at("http")+"/metrics")
-		return strings.Contains(text, `weir_otlp_spans_total{result="lost"} 36`)
-	})
-	p.end()
-	if logs := p.logs(); !strings.Contains(logs, "the last traces and metrics were not sent") {
-		t.Errorf("the log says nothing about the loss: %s", logs)
-	}
-	for _, args := range [][]string{{"--set", "server.otlp=on"}, {"--set", "server.otlp=ftp://a"}} {
-		r := call{}.run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-		if r.code != 2 || !strings.Contains(r.err, "server.otlp: the value is ") {
-			t.Errorf("%q: exit %d %s", args, r.code, r.err)
-		}
 	}
 }

@@ -3,12 +3,8 @@
 package cli_test
 
 import (
-	"context"
-	"net/http"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
@@ -47,66 +43,6 @@ func TestTwoServersShareOneRedis(t *testing.T) {
 	}
 	for _, p := range servers {
 		p.end()
-	}
-}
-
-// TestRedisDiesUnderLoad under load: every request gets an answer, by the policy of its rule; and
-// when Redis is back, it is asked again.
-func TestRedisDiesUnderLoad(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	p := call{}.serve(t, "--config", write(t, t.TempDir(), "rules.yaml", byPolicy), "--store", redis.URL(),
-		"--gateway", "127.0.0.1:0", "--upstream", "demo")
-	gateway := p.at("gateway")
-	ctx, stop := context.WithCancel(t.Context())
-	var load sync.WaitGroup
-	var asked, unanswered atomic.Int64
-	for range 4 {
-		load.Go(func() {
-			for ctx.Err() == nil {
-				response, err := client.Get(gateway + "/shared")
-				asked.Add(1)
-				if err != nil || response.StatusCode != http.StatusOK {
-					unanswered.Add(1)
-				}
-				if err == nil {
-					response.Body.Close()
-				}
-			}
-		})
-	}
-	redistest.Await(t, "load", func() bool { return asked.Load() > 100 })
-	redis.Kill()
-	redistest.Await(t, "deny to deny", func() bool { return status(t, gateway+"/deny") == 503 })
-	for i, want := range []int{200, 200, 429} { // this process counts by itself
-		if got := status(t, gateway+"/local"); got != want {
-			t.Errorf("local, request %d: %d, want %d", i+1, got, want)
-		}
-	}
-	for range 3 {
-		if got := status(t, gateway+"/allow"); got != 200 {
-			t.Errorf("allow: %d", got)
-		}
-	}
-	if got := status(t, p.at("http")+"/livez"); got != 200 {
-		t.Errorf("livez: %d", got)
-	}
-	before := asked.Load()
-	redistest.Await(t, "load to go on", func() bool { return asked.Load() > before+100 })
-	redis.Restart()
-	redistest.Await(t, "deny to pass again", func() bool { return status(t, gateway+"/deny") == 200 })
-	stop()
-	load.Wait()
-	if n := unanswered.Load(); n > 0 {
-		t.Errorf("%d of %d requests got no answer, or a wrong one", n, asked.Load())
-	}
-	redistest.Await(t, "Redis counts again", func() bool {
-		status(t, gateway+"/local")
-		return len(redis.Do("KEYS", "weir:local:*").([]any)) == 1 && strings.Contains(p.logs(), "store is responding again")
-	})
-	p.end()
-	if n := strings.Count(p.logs(), "\n"); n > 20 {
-		t.Errorf("an outage fills the log with %d lines", n)
 	}
 }
 

@@ -8,41 +8,14 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 )
-
-// publicLog is a real access log that lies beside the project where its authors work. It
-// belongs to others and is not part of it.
-const publicLog = "../../../../shared/data/apache-combined-2015.log"
 
 // An entry is one request of a log.
 type entry struct {
 	client         netip.Addr
 	method, target string
-}
-
-var logLine = regexp.MustCompile(`^(\S+) \S+ \S+ \[[^]]*\] "(\S+) (.*?) HTTP/[0-9.]+" `)
-
-// publicTraffic reads the public log, if it is there.
-func publicTraffic(t *testing.T) (list []entry) {
-	text, err := os.ReadFile(publicLog)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		found := logLine.FindStringSubmatch(line)
-		if found == nil {
-			t.Fatalf("no line of a log: %s", line)
-		}
-		list = append(list, entry{netip.MustParseAddr(found[1]), found[2], found[3]})
-	}
-	return list
 }
 
 // madeTraffic is of a few busy addresses and many that appear once, IPv4 and IPv6.
@@ -83,7 +56,7 @@ func recount(e *entry) map[string]int {
 	if path == "/images" || strings.HasPrefix(path, "/images/") {
 		limits["images "+e.client.String()] = 4
 	}
-	// A rule of GET counts HEAD too. The public log has no HEAD of a talk.
+	// A rule of GET counts HEAD too.
 	if (e.method == "GET" || e.method == "HEAD") && (path == "/presentations" || strings.HasPrefix(path, "/presentations/")) {
 		limits["talks"] = 1500
 	}
@@ -97,16 +70,7 @@ func recount(e *entry) map[string]int {
 // refused requests are those that a plain recount refuses.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
-	logs := map[string][]entry{"made": madeTraffic()}
-	if public := publicTraffic(t); public != nil {
-		logs["public"] = public
-	}
-	for name, log := range logs {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testTraffic(t, log)
-		})
-	}
+	testTraffic(t, madeTraffic())
 }
 
 func testTraffic(t *testing.T, log []entry) {
