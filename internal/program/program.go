@@ -2,6 +2,7 @@
 package program
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +38,14 @@ func (e *Exit) Unwrap() error { return e.Err }
 // Usagef returns an error in the use of the command line.
 func Usagef(format string, values ...any) error {
 	return &Exit{Usage, fmt.Errorf(format, values...)}
+}
+
+// PrintJSON prints a document for people and programs.
+func PrintJSON(out io.Writer, document any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(document)
 }
 
 // Count is "1 rule" or "2 rules".

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -164,10 +163,7 @@ func (f *backtestFlags) write(s *Host, report *backtest.Report) (err error) {
 	}
 	switch f.format {
 	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(report)
+		return program.PrintJSON(out, report)
 	case "html":
 		return page.Write(out, report)
 	}

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -146,10 +145,7 @@ func (f *importFlags) write(s *Host, result *ruleimport.Result, text string) err
 		text = ""
 	}
 	if f.json {
-		encoder := json.NewEncoder(s.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(struct {
+		return program.PrintJSON(s.Out, struct {
 			Rules   int               `json:"rules"`
 			Text    string            `json:"text,omitempty"`
 			NoEqual []ruleimport.Note `json:"no_equal"`

@@ -94,7 +94,7 @@ func (f *testFlags) write(s *Host, report *ruletest.Report) error {
 		}
 	}
 	if f.json {
-		return report.JSON(s.Out)
+		return program.PrintJSON(s.Out, report)
 	}
 	return report.Text(s.Out)
 }

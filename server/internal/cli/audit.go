@@ -33,22 +33,10 @@ type auditCommand struct {
 type auditRun func(*auditCommand, context.Context, audit.Reader) error
 
 func newAudit(s *System) *cobra.Command {
-	group := &cobra.Command{
-		Use:   "audit",
-		Short: "Search and follow the audit log",
-		Long: `Search and follow the audit log that weir serve --audit writes: refusals, bans, operators'
+	return groupOf("audit", "Search and follow the audit log", `Search and follow the audit log that weir serve --audit writes: refusals, bans, operators'
 changes, changes of rules, and store outages. It is read where it is written: from the Redis of
---store, which has the records of all nodes, or from a file.`,
-		Example: `  weir audit query --store redis://127.0.0.1:6379 --rule login --since 1h
-  weir audit tail audit.log --outcome ban`,
-		Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	group.AddCommand(auditQuery(s), auditTail(s))
-	for _, command := range group.Commands() {
-		command.DisableFlagsInUseLine = true
-	}
-	return group
+--store, which has the records of all nodes, or from a file.`, `  weir audit query --store redis://127.0.0.1:6379 --rule login --since 1h
+  weir audit tail audit.log --outcome ban`, auditQuery(s), auditTail(s))
 }
 
 func auditQuery(s *System) *cobra.Command {

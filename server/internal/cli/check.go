@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -145,9 +144,7 @@ func (r *reviewed) printTo(out io.Writer, f *checkFlags, summary string) error {
 		if f.review {
 			document = r
 		}
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(document)
+		return program.PrintJSON(out, document)
 	}
 	for _, finding := range r.Findings {
 		fmt.Fprintln(out, finding.text)
@@ -222,9 +219,7 @@ func uncovered(l *rules.Listener, set *rules.Set) ([]string, error) {
 func disabledOf(file string, set *rules.Set) (notes []finding) {
 	for _, rule := range set.Rules() {
 		if !rule.Enabled() {
-			message := "rule " + rule.Name() + " is disabled"
-			notes = append(notes, finding{Severity: "note", File: file, Message: message,
-				text: "note: " + file + ": " + message})
+			notes = append(notes, note(file, "rule "+rule.Name()+" is disabled"))
 		}
 	}
 	return notes
@@ -239,9 +234,8 @@ func slowOf(file string, set *rules.Set) []finding {
 	if took <= longInRedis {
 		return nil
 	}
-	message := fmt.Sprintf("a request that meets the most limits takes about %.1f ms of Redis, where they are counted "+
-		"there; other clients of Redis wait meanwhile", took.Seconds()*1000)
-	return []finding{{Severity: "note", File: file, Message: message, text: "note: " + file + ": " + message}}
+	return []finding{note(file, fmt.Sprintf("a request that meets the most limits takes about %.1f ms of Redis, where "+
+		"they are counted there; other clients of Redis wait meanwhile", took.Seconds()*1000))}
 }
 
 // ceilingsOf says what one node passes where a ceiling is of more than the limit: two windows can meet.
@@ -253,10 +247,8 @@ func ceilingsOf(file string, set *rules.Set) (notes []finding) {
 			if factor == 0 || float64(most) <= math.Ceil(factor*float64(limit.Most())) {
 				continue
 			}
-			message := fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at most %d at once, since "+
-				"two windows can meet", rule.Name(), factor, limit, most)
-			notes = append(notes, finding{Severity: "note", File: file, Message: message,
-				text: "note: " + file + ": " + message})
+			notes = append(notes, note(file, fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at most "+
+				"%d at once, since two windows can meet", rule.Name(), factor, limit, most)))
 		}
 	}
 	return notes
@@ -316,10 +308,9 @@ func inspect(ctx context.Context, s *System, name string, data bool) (findings [
 		f.text = "warning: " + f.text
 		findings = append(findings, f)
 	}
-	for _, note := range []string{engine.CountIfNote(set), engine.GeoNote(set), keysNote(set)} {
-		if note != "" {
-			findings = append(findings, finding{Severity: "note", File: shown, Message: note,
-				text: "note: " + shown + ": " + note})
+	for _, text := range []string{engine.CountIfNote(set), engine.GeoNote(set), keysNote(set)} {
+		if text != "" {
+			findings = append(findings, note(shown, text))
 		}
 	}
 	return findings, file, set
@@ -385,6 +376,11 @@ func mistakes(name string, err error) (findings []finding) {
 		findings = append(findings, finding{Severity: "error", File: name, Message: more, text: more})
 	}
 	return findings
+}
+
+// note is a note on a file.
+func note(file, message string) finding {
+	return finding{Severity: "note", File: file, Message: message, text: "note: " + file + ": " + message}
 }
 
 func found(severity string, p *rules.Problem) finding {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -41,8 +40,7 @@ func (o *operator) edit(name string) error {
 		fmt.Fprintln(o.system.Err, "weir: nothing was changed")
 		return os.Remove(path)
 	}
-	o.cancel() // the timeout must not include the time in the editor
-	o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+	o.again() // the timeout must not include the time in the editor
 	if err := o.set(name, after, revision); err != nil {
 		return o.kept(name, path, err)
 	}

@@ -92,10 +92,7 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 		return err
 	}
 	if f.json {
-		encoder := json.NewEncoder(s.Out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(p.Explanation)
+		return program.PrintJSON(s.Out, p.Explanation)
 	}
 	return p.print(s.Out)
 }
@@ -125,14 +122,9 @@ func explainAlone(ctx context.Context, s *System, l *engine.Engine, live bool, q
 // askServer has a running server explain the request by its own rules.
 func askServer(ctx context.Context, s *System, f *serverFlags, q *admin.ExplainedRequest) (*admin.Explanation, error) {
 	o := &operator{serverFlags: *f, system: s}
-	var err error
-	if o.server, err = f.client(s); err != nil {
+	if err := o.connect(ctx); err != nil {
 		return nil, err
 	}
-	if o.server.token, err = s.operatorToken(f.tokenFile); err != nil {
-		return nil, err
-	}
-	o.ctx, o.cancel = context.WithTimeout(ctx, f.timeout)
 	defer o.cancel()
 	body, err := json.Marshal(admin.Question{Request: q})
 	if err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,8 +65,7 @@ func (o *operator) resetKeys(args []string) error {
 		}
 		fmt.Fprintf(o.system.Err, "%d keys are reset so far\n", total)
 		r.query.Set("cursor", answer.Next)
-		o.cancel()
-		o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+		o.again()
 	}
 }
 

@@ -73,11 +73,11 @@ func TestExplainReadsTheLedgerOfTheStore(t *testing.T) {
 	ann.does("block", "203.0.113.9", "--for", "1h")
 	p.end()
 	for _, out := range []string{explain("http://example.com/"), explain("--limit", "5/1m per client.ip", "http://example.com/")} {
-		if !strings.Contains(out, "403") || !strings.Contains(out, redis.URL()) {
+		if !strings.Contains(out, "403 Forbidden") || !strings.Contains(out, redis.URL()) {
 			t.Errorf("it prints\n%s", out)
 		}
 	}
-	if out := explain("--ledger", "none", "--limit", "5/1m per client.ip", "http://example.com/"); strings.Contains(out, "403") {
+	if out := explain("--ledger", "none", "--limit", "5/1m per client.ip", "http://example.com/"); strings.Contains(out, "403 Forbidden") {
 		t.Errorf("without a ledger it prints\n%s", out)
 	}
 }

@@ -79,17 +79,30 @@ func (o *operator) operate(cmd *cobra.Command, args []string, run func(*operator
 	if err := s.fromEnvironment(cmd.Flags(), operatorVariables...); err != nil {
 		return err
 	}
-	var err error
-	if o.server, err = o.client(s); err != nil {
+	if err := o.connect(cmd.Context()); err != nil {
 		return err
 	}
-	if o.server.token, err = s.operatorToken(o.tokenFile); err != nil {
-		return err
-	}
-	o.started = cmd.Context()
-	o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
-	defer func() { o.cancel() }() // edit and stats replace it
+	defer func() { o.cancel() }() // again replaces it
 	return run(o, args)
+}
+
+// connect makes the client of the server, with the operator's token.
+func (o *operator) connect(ctx context.Context) (err error) {
+	if o.server, err = o.client(o.system); err != nil {
+		return err
+	}
+	if o.server.token, err = o.system.operatorToken(o.tokenFile); err != nil {
+		return err
+	}
+	o.started = ctx
+	o.ctx, o.cancel = context.WithTimeout(ctx, o.timeout)
+	return nil
+}
+
+// again begins the timeout anew.
+func (o *operator) again() {
+	o.cancel()
+	o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
 }
 
 // operatorToken is the token of the operator. In the environment of a server it is the first
@@ -212,6 +225,14 @@ func argsBetween(least, most int, what string) cobra.PositionalArgs {
 
 // group is a command that only has subcommands.
 func (s *System) group(use, short, long, example string, commands []operatorCommand) *cobra.Command {
+	var list []*cobra.Command
+	for i := range commands {
+		list = append(list, s.command(&commands[i]))
+	}
+	return groupOf(use, short, long, example, list...)
+}
+
+func groupOf(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
 	command := &cobra.Command{
 		Use:     use,
 		Short:   short,
@@ -219,10 +240,9 @@ func (s *System) group(use, short, long, example string, commands []operatorComm
 		Example: example,
 		Args:    unknownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	for i := range commands {
-		one := s.command(&commands[i])
+	command.AddCommand(commands...)
+	for _, one := range commands {
 		one.DisableFlagsInUseLine = true
-		command.AddCommand(one)
 	}
 	return command
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -82,8 +81,7 @@ func (o *operator) stats(args []string) error {
 			return nil
 		case <-time.After(o.watch):
 		}
-		o.cancel()
-		o.ctx, o.cancel = context.WithTimeout(o.started, o.timeout)
+		o.again()
 	}
 }
 

@@ -1,7 +1,6 @@
 package ruletest
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -72,14 +71,6 @@ func (r *Report) Text(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// JSON writes the report as a JSON object.
-func (r *Report) JSON(out io.Writer) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(r)
 }
 
 // The elements of JUnit's XML.

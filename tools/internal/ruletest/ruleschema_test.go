@@ -30,13 +30,13 @@ func TestSchemaOfRulesAcceptsWhatParseAccepts(t *testing.T) {
 	texts := map[string]string{"none": "rules: []",
 		"files": "deny: {client.ip: {file: blocked.txt}, user: {file: a/b.txt, values: [ann, bob]}}\nallow: {user: {file: a.txt, values: ann}}\nrules: []"}
 	for _, name := range []string{"good", "zoo", "everything"} {
-		text, err := os.ReadFile("../../rules/testdata/" + name + ".yaml")
+		text, err := os.ReadFile("../../../rules/testdata/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
 		texts[name] = string(text)
 	}
-	pages, err := filepath.Glob("../../docs/reference/*.md")
+	pages, err := filepath.Glob("../../../docs/reference/*.md")
 	if err != nil || len(pages) < 10 {
 		t.Fatal(pages, err)
 	}
@@ -90,7 +90,7 @@ var onlyParseKnows = map[string][]int{
 // TestSchemaOfRulesRefusesInvalidRules gives the schema each rule of the stories of errors, alone.
 func TestSchemaOfRulesRefusesInvalidRules(t *testing.T) {
 	_, schema := parsedSchema(t, rules.Schema())
-	stories, err := filepath.Glob("../../rules/testdata/errors/*.txt")
+	stories, err := filepath.Glob("../../../rules/testdata/errors/*.txt")
 	if err != nil || len(stories) < 20 {
 		t.Fatal(len(stories), err)
 	}
