@@ -28,7 +28,6 @@ import (
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/pathform"
-	"github.com/weirproject/weir/rules"
 )
 
 func gateOf(t testing.TB, store weir.Store, text string) *gate.Gate {
@@ -616,37 +615,6 @@ func TestLostLeaseIsReported(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestRulesAreSwappedUnderLoad(t *testing.T) {
-	store := memstore.New()
-	g := gateOf(t, store, "  - {name: a, key: [client.ip], limit: sliding_log 1000000/1m}")
-	m, err := httplimit.ByRules(g, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := m(hello)
-	sets := []*rules.Set{gatetest.Rules(t, "rules: [{name: a, key: [query.q], limit: [1000000/1m, 1000000/1h]}]"),
-		gatetest.Rules(t, "rules: [{name: b, limit: sliding_log 1000000/1m}]")}
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for i := range 500 {
-				r := ask(handler, "GET", fmt.Sprintf("//x?q=%d", i))
-				policy, limits := strings.Count(r.Header().Get("RateLimit-Policy"), `"`), strings.Count(r.Header().Get("RateLimit"), `"`)
-				if r.Code != 200 || policy != limits || policy == 0 {
-					t.Errorf("%d %v", r.Code, r.Header())
-					return
-				}
-			}
-		})
-	}
-	for i := range 200 {
-		if err := g.Swap(sets[i%2]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	clients.Wait()
 }
 
 func TestAGateIsNeeded(t *testing.T) {

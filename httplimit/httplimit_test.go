@@ -21,10 +21,8 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/webtest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 )
 
 // A clock is the clock of a store.
@@ -540,24 +538,6 @@ func TestDelayIsSlept(t *testing.T) {
 			t.Errorf("canceled request is answered %d", r.Code)
 		}
 	})
-}
-
-func TestOnRedis(t *testing.T) {
-	store, err := redisstore.Open(t.Context(), redistest.Start(t).URL(), redisstore.WithTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	parts := []httplimit.Part{
-		{Key: httplimit.Constant("GLOBAL"), Limits: []*weir.Limit{weir.MustLimit("site", weir.SlidingLog{Limit: 3, Window: time.Hour})}},
-		{Key: httplimit.Header("X-Key"), Limits: []*weir.Limit{weir.MustLimit("key", weir.SlidingLog{Limit: 1, Window: time.Hour})}},
-	}
-	s := serve(t, together(t, store, parts, nil)(hello))
-	s.get("/", "X-Key", "a").want(t, 200, map[string]string{"RateLimit": `"site";r=2;t=3600, "key";r=0;t=3600`})
-	s.get("/", "X-Key", "a").want(t, 429, nil)
-	s.get("/", "X-Key", "b").want(t, 200, map[string]string{"RateLimit-Policy": `"site";q=3;w=3600, "key";q=1;w=3600`})
-	s.get("/", "X-Key", "c").want(t, 200, nil) // what was refused did not count for the site
-	s.get("/", "X-Key", "d").want(t, 429, nil)
 }
 
 // TestLimitsOfARequest come from a database: a plan that is raised keeps its count, a missing one is denied, and errors

@@ -308,20 +308,6 @@ func TestStore(t *testing.T) { storetest.Run(t, subject) }
 
 func TestVectors(t *testing.T) { storetest.Vectors(t, subject) }
 
-func BenchmarkVerdict(b *testing.B) {
-	m, g := open(b, memstore.New())
-	var v gate.Verdict
-	if err := g.Decide(b.Context(), from("192.0.2.1", "/"), gate.Once, &v); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			m.Verdict(&v)
-		}
-	})
-}
-
 // TestBansAreCounted checks bans by rule, and refusals with a reason of their own.
 func TestBansAreCounted(t *testing.T) {
 	m := observe.New("v")

@@ -97,9 +97,3 @@ func TestSentinel(t *testing.T) {
 		t.Error("the failover by command had no effect")
 	}
 }
-
-func BenchmarkStart(b *testing.B) {
-	for b.Loop() {
-		redistest.Start(b).Kill()
-	}
-}

@@ -130,20 +130,3 @@ func TestNew(t *testing.T) {
 		t.Error("a loaded lease cannot be released")
 	}
 }
-
-// A refusal does not read the leases that are held, however far the limit was lowered, nor those that have expired.
-func BenchmarkRefusal(b *testing.B) {
-	state, now := &concurrency.State{}, int64(chance.Begin)
-	held := weir.MustLimit("test", weir.Concurrency{Limit: 100_000, TTL: time.Second})
-	lowered := weir.MustLimit("test", weir.Concurrency{Limit: 30_000, TTL: time.Second})
-	for i := range 100_000 {
-		state.Take(held, fmt.Sprint(i), 1, now+int64(i))
-	}
-	for name, at := range map[string]int64{"held": now + 100_000, "half expired": now + held.Period() + 50_000} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				state.Decision(lowered, 15_000, at)
-			}
-		})
-	}
-}

@@ -384,31 +384,3 @@ func TestTheLastGoodFileIsInForce(t *testing.T) {
 		}
 	})
 }
-
-// BenchmarkFromChangeToSwap is how long it takes from a rename until the new rules are in
-// force, most of which is waiting for quiet.
-func BenchmarkFromChangeToSwap(b *testing.B) {
-	dir := b.TempDir()
-	path := in(dir, "weir.yaml")
-	put := func(limit string) {
-		if err := os.WriteFile(path+".new", []byte(set(limit)), 0o600); err != nil {
-			b.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			b.Fatal(err)
-		}
-	}
-	put("1/1s")
-	st := newStand(b, path)
-	st.expect("x 1/1s")
-	var took []time.Duration
-	for i := 2; b.Loop(); i++ {
-		began := time.Now()
-		put(fmt.Sprint(i, "/1s"))
-		st.expect(fmt.Sprintf("x %d/1s", i))
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
-	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "worst-ms")
-}

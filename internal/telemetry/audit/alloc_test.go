@@ -36,24 +36,3 @@ func TestVerdictsAllocateNothing(t *testing.T) {
 		t.Errorf("%d queued", n)
 	}
 }
-
-func BenchmarkRefused(b *testing.B) {
-	for _, with := range []string{"without", "with"} {
-		b.Run(with, func(b *testing.B) {
-			log := New(Config{Keys: Shown, Log: quiet, Sinks: []Sink{&memory{batch: maxQueued}}})
-			defer log.Close()
-			observe := log.Verdict
-			if with == "without" {
-				observe = func(*gate.Verdict) {}
-			}
-			g := open(b, `rules: [{name: ip, key: [client.ip], limit: fixed_window 1/1h}]`, observe)
-			b.RunParallel(func(pb *testing.PB) {
-				var v gate.Verdict
-				r := from("192.0.2.1", "4bf92f3577b34da6a3ce929d0e0e4736")
-				for pb.Next() {
-					g.Decide(b.Context(), r, gate.Once, &v)
-				}
-			})
-		})
-	}
-}

@@ -6,8 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/weirproject/weir/memstore"
 )
 
 // The usual requests: a rule and a claim of the caller's own.
@@ -34,17 +32,5 @@ func asking(t testing.TB, h http.Handler, path, body string) func() {
 	return func() {
 		reader.Reset(body)
 		h.ServeHTTP(w, r)
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	for name, body := range map[string]string{"rule": byRule, "claim": byClaim} {
-		b.Run(name, func(b *testing.B) {
-			once := asking(b, handler(b, memstore.New(), oneRule), "/v1/decide", body)
-			b.ReportAllocs()
-			for b.Loop() {
-				once()
-			}
-		})
 	}
 }

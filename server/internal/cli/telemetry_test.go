@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/telemetry"
 )
 
@@ -25,13 +22,6 @@ func overviewOf(t *testing.T, p *process) (o telemetry.Overview) {
 		t.Fatalf("%d %v: %s", status, err, text)
 	}
 	return o
-}
-
-func nodeNames(o *telemetry.Overview) (list []string) {
-	for i := range o.Nodes {
-		list = append(list, o.Nodes[i].Name)
-	}
-	return list
 }
 
 // traffic sends requests of some clients to servers, and returns the answers: passed, and refused.
@@ -59,42 +49,6 @@ func traffic(t *testing.T, servers []*process, requests int) (passed, refused ui
 	}
 	all.Wait()
 	return passed, refused
-}
-
-// TestEveryNodeReportsAllRequests exactly as the clients have counted them, also those of a server that has stopped and
-// of one that was killed after it had shared them.
-func TestEveryNodeReportsAllRequests(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	var servers []*process
-	for i := range 3 {
-		servers = append(servers, call{}.serve(t, "--limit", "fixed_window 50/1h", "--store", redis.URL(),
-			"--set", "server.node_name="+fmt.Sprint("n", i)))
-	}
-	passed, refused := traffic(t, servers, 200)
-	agrees := func(list []*process) {
-		t.Helper()
-		for _, p := range list {
-			redistest.Await(t, "the sum over the nodes", func() bool {
-				o := overviewOf(t, p)
-				return o.Total.Passed == passed && o.Total.Refused == refused && o.Rules[0].Counts.Refused == refused
-			})
-		}
-	}
-	agrees(servers)
-	if names := nodeNames(new(overviewOf(t, servers[1]))); !slices.Equal(names, []string{"n0", "n1", "n2"}) {
-		t.Errorf("the nodes are %q", names)
-	}
-	more, less := traffic(t, servers[2:], 10) // just before its end
-	passed, refused = passed+more, refused+less
-	servers[2].end()
-	servers[1].signal(syscall.SIGKILL)
-	<-servers[1].ended
-	agrees(servers[:1])
-	redistest.Await(t, "the end of the killed node", func() bool {
-		return slices.Equal(nodeNames(new(overviewOf(t, servers[0]))), []string{"n0"})
-	})
-	servers[0].end()
 }
 
 // TestStateDirKeepsTheHistory over a restart, and only one process may use it.

@@ -3,8 +3,6 @@ package geosource
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -273,48 +271,11 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// many is a database with a million of networks, as large as those of vendors.
-func many(t testing.TB, networks int, of func(i int) mmdbtype.Map) *database {
-	records := make(geotest.Records, networks)
-	for i := range networks {
-		records[fmt.Sprintf("%d.%d.%d.0/24", 1+i>>16, i>>8&255, i&255)] = of(i)
-	}
-	content := geotest.Make(t, records)
-	began := time.Now()
-	d, err := open(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d bytes opened in %v", len(content), time.Since(began))
-	return d
-}
-
 func TestLookUpAllocatesNothing(t *testing.T) {
 	s := newSource(t, geotest.Records{"198.51.100.0/24": geotest.Country("CN")},
 		geotest.Records{"198.51.100.0/24": geotest.ASN(64512)})
 	client := netip.MustParseAddr("198.51.100.7")
 	if n := testing.AllocsPerRun(1000, func() { s.Country(client); s.ASN(client) }); n > 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkLookUp(b *testing.B) {
-	countries := many(b, 300_000, func(i int) mmdbtype.Map {
-		return geotest.Country(string([]byte{'A' + byte(i%26), 'A' + byte(i/26%10)}))
-	})
-	numbers := many(b, 300_000, func(i int) mmdbtype.Map { return geotest.ASN(uint32(i/4) + 1) })
-	for name, d := range map[string]*database{"country": countries, "asn": numbers} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			found := 0
-			for b.Loop() {
-				i := rand.IntN(300_000)
-				client := netip.AddrFrom4([4]byte{1 + byte(i>>16), byte(i >> 8), byte(i), 7})
-				d.lookUp(client, func(*record) { found++ })
-			}
-			if found != b.N {
-				b.Errorf("%d of %d found", found, b.N)
-			}
-		})
 	}
 }

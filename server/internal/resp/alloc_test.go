@@ -59,18 +59,6 @@ var steady = map[string]string{
 	"PING and nothing new": "*1\r\n$4\r\nPING\r\n",
 }
 
-func BenchmarkSteadyState(b *testing.B) {
-	for name, command := range steady {
-		b.Run(name, func(b *testing.B) {
-			c, _ := ready(b, strings.Repeat(command, 16))
-			b.ReportAllocs()
-			for range b.N / 16 {
-				_ = c.read() && c.answer()
-			}
-		})
-	}
-}
-
 // TestSteadyStateAllocatesNothing: a decision from the bytes read to the bytes written.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, command := range steady {
