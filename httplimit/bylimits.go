@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -64,7 +65,7 @@ func (o *Options) pk(limit *weir.Limit, key string) []byte {
 	if o.PartitionKey == nil {
 		return nil
 	}
-	return o.PartitionKey(limit, key)
+	return bytes.Clone(o.PartitionKey(limit, key)) // it may be a buffer that the next call reuses
 }
 
 // fail handles a request that limits could not decide: it is refused, or passes.

@@ -188,6 +188,26 @@ func TestSeveralPoliciesParseWithHttpsfv(t *testing.T) {
 	}
 }
 
+// TestPartitionKeysMayShareABuffer: each limit keeps its own partition key.
+func TestPartitionKeysMayShareABuffer(t *testing.T) {
+	parts := []httplimit.Part{
+		{Key: httplimit.Constant("one"), Limits: []*weir.Limit{weir.MustLimit("a", weir.PerSecond(10))}},
+		{Key: httplimit.Constant("two"), Limits: []*weir.Limit{weir.MustLimit("b", weir.PerSecond(10))}},
+	}
+	var buffer []byte
+	pk := func(_ *weir.Limit, key string) []byte {
+		buffer = append(buffer[:0], key...)
+		return buffer
+	}
+	s := serve(t, together(t, newClock().store(), parts, &httplimit.Options{PartitionKey: pk})(hello))
+	policies := items(t, s.get("/").Header.Values("RateLimit-Policy"))
+	for limit, key := range map[string]string{"a": "one", "b": "two"} {
+		if got := fmt.Sprintf("%s", policies[limit]["pk"]); got != key {
+			t.Errorf("the partition key of %s is %q, want %q", limit, got, key)
+		}
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	for want, spec := range map[string]weir.Spec{
 		`"api";q=20;w=2`:                        weir.GCRA(20, 10, time.Second),

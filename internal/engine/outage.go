@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -91,4 +92,16 @@ func (o *outage) recover() {
 	o.mark(telemetry.Mark{Kind: "recovered",
 		Text: fmt.Sprintf("store is responding again, after %d decisions without it", o.failed)})
 	o.failed, o.up = 0, time.Now()
+}
+
+// looked is a limit that is only looked at.
+var looked = []weir.Claim{{Key: "key", Limit: weir.MustLimit("weir.probe", weir.PerSecond(1)), Cost: 1}}
+
+// isBack looks at a limit in the store that has failed last, as a request would: without one, a store that is back
+// would be reported as gone for as long as no request comes. The breaker closes by it too.
+func (e *Engine) isBack() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
+	defer cancel()
+	_, err := e.Counts.Decide(ctx, looked, 0, make([]weir.Decision, 1))
+	return err == nil && e.Metrics.StoreUp()
 }

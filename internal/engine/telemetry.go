@@ -217,7 +217,9 @@ const minCalls = 20
 // calls before it.
 func (e *Engine) describeStore(n *telemetry.Node, w *watcher) {
 	now := reading{took: e.Metrics.ReadStore()}
-	n.StoreUp = e.Metrics.StoreUp()
+	if n.StoreUp = e.Metrics.StoreUp() || e.isBack(); n.StoreUp && e.outage.down.Load() {
+		e.outage.recover()
+	}
 	n.Problems = e.evicts()
 	if local, ok := e.store.(*memstore.Store); ok {
 		stats := local.Stats()

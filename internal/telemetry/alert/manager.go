@@ -191,7 +191,7 @@ func (m *Manager) isDegraded() (c condition, holds bool) {
 	total := m.Degraded()
 	n := total - m.degraded
 	m.degraded = total
-	c = condition{raises: true, Alert: telemetry.Alert{Name: "degraded", Value: float64(n), Window: every}}
+	c = condition{raises: true, Alert: telemetry.Alert{Name: degraded, Value: float64(n), Window: every}}
 	c.Text = fmt.Sprintf("store is not responding: %d requests in the last %v were decided by on_store_error", n, every)
 	return c, m.Settings.Degraded && n > 0
 }
@@ -241,7 +241,10 @@ func (m *Manager) succeed(now time.Time) {
 	}
 }
 
-const rejectShare = "reject_share"
+const (
+	rejectShare = "reject_share"
+	degraded    = "degraded"
+)
 
 func (m *Manager) rejected(r *telemetry.RuleSummary, window time.Duration, alone bool) (c condition) {
 	c.raises = r.RefusedShare > m.RejectShare

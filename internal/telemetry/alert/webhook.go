@@ -261,10 +261,19 @@ func sum(key, text string) []byte {
 
 // A Message is the body of format json.
 type Message struct {
-	ID     string `json:"id"` // the same for all messages of an alert, on all nodes
+	ID     string `json:"id"` // the same for all messages of an alert
 	Status string `json:"status"`
 	Node   string `json:"node"` // that sends it
 	telemetry.Alert
+}
+
+// id has the node for alerts that each node raises and resolves for itself: a receiver that ends an incident with the
+// message "resolved" of one node would miss that another one is still without the store.
+func (w *Webhook) id(a *telemetry.Alert) string {
+	if a.Name == degraded {
+		return ID(a) + "/" + w.Node
+	}
+	return ID(a)
 }
 
 // body is the body of a message in the format of its receiver. A < calls no person in its texts, where <!channel>
@@ -272,7 +281,7 @@ type Message struct {
 func (w *Webhook) body(m *message) ([]byte, error) {
 	template, ok := templates[w.Format]
 	if !ok {
-		return marshal(Message{ID: ID(&m.Alert), Status: m.status(), Node: w.Node, Alert: m.Alert})
+		return marshal(Message{ID: w.id(&m.Alert), Status: m.status(), Node: w.Node, Alert: m.Alert})
 	}
 	text, err := marshal(strings.ReplaceAll(w.text(m), "<", "＜"))
 	return []byte(strings.ReplaceAll(template, "TEXT", string(text))), err

@@ -185,6 +185,9 @@ func TestMessagesOfEachFormat(t *testing.T) {
 	if b := list[1].body; b["status"] != "resolved" || b["resolved"] != "2026-11-22T12:01:30Z" {
 		t.Errorf("json: %v", b)
 	}
+	if node, _ := NewWebhook(WebhookConfig{Format: "json", Node: "n1", Log: quiet}).body(&message{Alert: telemetry.Alert{Name: "degraded"}}); !strings.Contains(string(node), `"id":"degraded/n1"`) {
+		t.Errorf("each server raises and resolves the alert for itself: %s", node)
+	}
 	harmless := strings.ReplaceAll(text, "<", "＜")
 	if b := send("slack"); b[0].body["text"] != harmless || b[0].header == "" ||
 		!strings.HasPrefix(b[1].body["text"].(string), "[weir] resolved after 1m30s: reject_share/login") {
