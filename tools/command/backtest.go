@@ -409,8 +409,7 @@ func exceeded(shares []share, report *backtest.Report) error {
 				count, what = report.ByRule[i].Count, "the rule "+one.rule
 			}
 		}
-		refused := count.Refused + count.Denied
-		if float64(refused) > one.most*float64(count.Requests) {
+		if refused := count.Stopped(); float64(refused) > one.most*float64(count.Requests) {
 			return &program.Exit{Code: program.Found,
 				Err: fmt.Errorf("%s would refuse %d of %d requests, more than --max-refused %s",
 					what, refused, count.Requests, one.text)}

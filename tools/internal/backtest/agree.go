@@ -10,12 +10,12 @@ import (
 
 // An Agreement is how far rules decide as the limiter did that wrote the log.
 type Agreement struct {
-	Requests  int64       `json:"requests"`   // decided
-	Refused   int64       `json:"refused"`    // by the log
-	Both      int64       `json:"both"`       // by the log and the rules
-	OnlyLog   int64       `json:"only_log"`   // refused by the log alone
-	OnlyRules int64       `json:"only_rules"` // by the rules alone
-	Examples  []Different `json:"examples,omitempty"`
+	Requests  int64 // decided
+	Refused   int64 // by the log
+	Both      int64 // by the log and the rules
+	OnlyLog   int64 // refused by the log alone
+	OnlyRules int64 // by the rules alone
+	Examples  []Different
 }
 
 // Differs is the number of requests that are decided otherwise.
@@ -41,22 +41,16 @@ func Agree(ctx context.Context, c *Config, byLimit bool) (*Agreement, error) {
 		statuses = append(statuses, rule.Response().Status)
 	}
 	a, names := new(Agreement), source.Files()
-	err = newReader(c).read(ctx, source, func(events []event) ([]event, error) {
-		for i := range events {
-			e := &events[i]
-			result, err := replayer.decide(ctx, e)
-			if err != nil {
-				return nil, err
-			}
-			then, now := slices.Contains(statuses, int(e.status)), result.stopped()
-			if byLimit {
-				then, now = e.rejected(), now || replayer.shadowRefuses() // a dry run
-			}
-			if result != undecided && a.count(then, now) {
-				a.example(e, names[e.file].Name, nameIn(c.Set, result))
-			}
+	err = newReader(c).each(ctx, source, func(e *event) error {
+		result, err := replayer.decide(ctx, e)
+		then, now := slices.Contains(statuses, int(e.status)), result.stopped()
+		if byLimit {
+			then, now = e.rejected(), now || replayer.shadowRefuses() // a dry run
 		}
-		return events[:0], nil
+		if err == nil && result != undecided && a.count(then, now) {
+			a.example(e, names[e.file].Name, nameIn(c.Set, result))
+		}
+		return err
 	})
 	return a, err
 }

@@ -17,17 +17,12 @@ func Decisions(ctx context.Context, c *Config) (map[int64]string, error) {
 		return nil, err
 	}
 	list := make(map[int64]string)
-	err = newReader(c).read(ctx, source, func(events []event) ([]event, error) {
-		for i := range events {
-			r, err := replayer.decide(ctx, &events[i])
-			if err != nil {
-				return nil, err
-			}
-			if list[events[i].line] = nameIn(c.Set, r); r == undecided {
-				list[events[i].line] = "400"
-			}
+	err = newReader(c).each(ctx, source, func(e *event) error {
+		r, err := replayer.decide(ctx, e)
+		if list[e.line] = nameIn(c.Set, r); r == undecided {
+			list[e.line] = "400"
 		}
-		return events[:0], nil
+		return err
 	})
 	return list, err
 }

@@ -69,11 +69,9 @@ func (g *Legitimate) find(ctx context.Context, c *Config, source Source) error {
 	all := *c
 	all.Good, all.Where = nil, nil
 	g.ids = make(map[uint64]conduct)
-	err := newReader(&all).read(ctx, source, func(events []event) ([]event, error) {
-		for i := range events {
-			g.observe(&events[i], c)
-		}
-		return events[:0], nil
+	err := newReader(&all).each(ctx, source, func(e *event) error {
+		g.observe(e, c)
+		return nil
 	})
 	for id, x := range g.ids {
 		if x.good && mostlyFailing(int64(x.requests), int64(x.failing)) {

@@ -75,6 +75,18 @@ func (r *reader) read(ctx context.Context, source Source, pass func([]event) (fr
 	return failed
 }
 
+// each reads the whole log, and calls f with each request.
+func (r *reader) each(ctx context.Context, source Source, f func(*event) error) error {
+	return r.read(ctx, source, func(events []event) ([]event, error) {
+		for i := range events {
+			if err := f(&events[i]); err != nil {
+				return nil, err
+			}
+		}
+		return events[:0], nil
+	})
+}
+
 // record takes a request of the log.
 func (r *reader) record(record *accesslog.Record) {
 	c := &r.counts

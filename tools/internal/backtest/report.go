@@ -62,6 +62,9 @@ type Count struct {
 	ClientsRefused int64 `json:"clients_refused"`
 }
 
+// Stopped are the requests that do not reach their service.
+func (c *Count) Stopped() int64 { return c.Refused + c.Denied }
+
 // A Timeline has a value for each step of time.
 type Timeline struct {
 	Start   time.Time `json:"start"`

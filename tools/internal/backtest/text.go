@@ -2,6 +2,7 @@ package backtest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -87,22 +88,26 @@ func (t *textReport) rules() {
 		if x.Shadow {
 			name += " (shadow)"
 		}
-		stopped := x.Refused + x.Denied
-		if stopped == 0 {
+		if x.Stopped() == 0 {
 			rows = append(rows, fmt.Sprintf("%s\t%s\tnone of %s\t\t\t\t", name, x.Limit, grouped(x.Requests)))
 			continue
 		}
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s of %s, %s\t%s of %s, %s\t%s/min %s\t%s\t%s", name, x.Limit,
-			grouped(stopped), grouped(x.Requests), percent(stopped, x.Requests), grouped(x.ClientsRefused),
-			grouped(x.Clients), percent(x.ClientsRefused, x.Clients), grouped(x.Peak.Requests),
-			t.clock(x.Peak.Start, "15:04"), t.clock(x.First, time.TimeOnly), percent(x.Failing, stopped)))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%s/min %s\t%s\t%s", name, x.Limit,
+			share(x.Stopped(), x.Requests), share(x.ClientsRefused, x.Clients), grouped(x.Peak.Requests),
+			t.clock(x.Peak.Start, "15:04"), t.clock(x.First, time.TimeOnly), percent(x.Failing, x.Stopped())))
 	}
-	stopped := t.Total.Refused + t.Total.Denied
-	rows = append(rows, fmt.Sprintf("all\t\t%s of %s, %s\t%s of %s, %s\t\t\t", grouped(stopped),
-		grouped(t.Total.Requests), percent(stopped, t.Total.Requests), grouped(t.Total.ClientsRefused),
-		grouped(t.Total.Clients), percent(t.Total.ClientsRefused, t.Total.Clients)))
+	rows = append(rows, fmt.Sprintf("all\t\t%s\t%s\t\t\t", share(t.Total.Stopped(), t.Total.Requests),
+		share(t.Total.ClientsRefused, t.Total.Clients)))
 	t.table(rows)
 }
+
+// share is a part of a number of requests or clients.
+func share(part, of int64) string {
+	return fmt.Sprintf("%s of %s, %s", grouped(part), grouped(of), percent(part, of))
+}
+
+// counted is a number of requests or clients with its share.
+func counted(part, of int64) string { return grouped(part) + " " + percent(part, of) }
 
 // clock is a time of the day, with the date if the log has several.
 func (t *textReport) clock(at time.Time, layout string) string {
@@ -181,18 +186,16 @@ func (t *textReport) sweeps() {
 		rows := []string{head + "\t"}
 		most := int64(1)
 		for j := range x.Points {
-			most = max(most, x.Points[j].Refused+x.Points[j].Denied)
+			most = max(most, x.Points[j].Stopped())
 		}
 		for j := range x.Points {
 			p := &x.Points[j]
-			stopped := p.Refused + p.Denied
-			row := fmt.Sprintf("%s\t%s %s\t%s %s\t%s/s", p.Limit, grouped(stopped), percent(stopped, p.Requests),
-				grouped(p.ClientsRefused), percent(p.ClientsRefused, p.Clients), grouped(p.Peak))
+			row := fmt.Sprintf("%s\t%s\t%s\t%s/s", p.Limit, counted(p.Stopped(), p.Requests),
+				counted(p.ClientsRefused, p.Clients), grouped(p.Peak))
 			if p.Good != nil {
-				row += fmt.Sprintf("\t%s %s", grouped(p.Good.ClientsRefused),
-					percent(p.Good.ClientsRefused, p.Good.Clients))
+				row += "\t" + counted(p.Good.ClientsRefused, p.Good.Clients)
 			}
-			rows = append(rows, row+"\t"+strings.Repeat("#", int((stopped*curveWidth+most-1)/most)))
+			rows = append(rows, row+"\t"+strings.Repeat("#", int((p.Stopped()*curveWidth+most-1)/most)))
 		}
 		t.table(rows)
 	}
@@ -202,11 +205,7 @@ func (t *textReport) proposals() {
 	for i := range t.Proposed {
 		x := &t.Proposed[i]
 		t.line("")
-		if x.Limit == "" {
-			t.line("limits of %s: none is proposed; it has %s", x.Rule, x.Old)
-		} else {
-			t.line("limits of %s: %s is proposed; it has %s", x.Rule, x.Limit, x.Old)
-		}
+		t.line("limits of %s: %s is proposed; it has %s", x.Rule, cmp.Or(x.Limit, "none"), x.Old)
 		t.points(x.Points)
 		for _, why := range x.Why {
 			t.line("  %s", why.Text)
@@ -222,13 +221,13 @@ func (t *textReport) points(points []Point) {
 	rows := []string{"  limit\trefused\tfailed anyway\tgood clients hit\tfailing clients hit\ta key can still do"}
 	for i := range points {
 		p := &points[i]
-		stopped, good := p.Refused+p.Denied, "not known"
+		good := "not known"
 		if p.Good != nil && p.Good.Clients > 0 {
 			good = fmt.Sprintf("%s of %s%s", grouped(p.Good.ClientsRefused), grouped(p.Good.Clients),
 				examples(p.Good.Examples))
 		}
 		rows = append(rows, fmt.Sprintf("  %s\t%s, %s\t%s\t%s\t%s of %s\t%s in an hour, %s in a day", p.Limit,
-			grouped(stopped), percent(stopped, p.Requests), percent(p.Failing, stopped), good,
+			grouped(p.Stopped()), percent(p.Stopped(), p.Requests), percent(p.Failing, p.Stopped()), good,
 			grouped(p.FailsRefused), grouped(p.Fails), grouped(p.Hour), grouped(p.Day)))
 	}
 	t.table(rows)
