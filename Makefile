@@ -136,13 +136,14 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestExceptionsAreBounded TestTheFileIsBounded TestSeriesOfCountedRulesAreBounded \
 	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \
 	TestFlagsOfThePagesExist TestFilesKeepHistory TestTheSameLinesAreRefusedOverHTTP TestAdviceDoesNotFollowTheAttackers \
-	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestCaddy TestHAProxy \
-	TestTraffic TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
+	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestCaddy TestHAProxy TestEnvoy.* TestPage \
+	TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
 	TestReplyOfAnotherShapeIsAnError \
 	TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
 ONE_BY_ONE = expiry properties foreign_state conditions
-UNSHARED = ./examples/... ./internal/algorithm/... ./internal/nearest ./internal/netaddr \
-	./internal/ratefields ./internal/redisslot ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
+UNSHARED = ./clientaddr ./contrib/import-kong ./contrib/import-spring ./examples/... ./internal/algorithm/... ./internal/keytext \
+	./internal/nearest ./internal/netaddr ./internal/ratefields ./internal/redisslot ./internal/webvalues ./internal/wording \
+	./pathform ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^TestStoreByBatches$$/^(vectors|known_faults)$$|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
