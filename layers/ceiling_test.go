@@ -70,7 +70,7 @@ func TestCeilingBatches(t *testing.T) {
 // The decisions of times that were not passed on repeat the store's last one.
 func TestBatchBeyondTheCeiling(t *testing.T) {
 	shared := memstore.New()
-	batcher := ceilingNewCeiling(t, shared, memstore.New(), every)
+	batcher := newCeiling(shared, memstore.New(), every)
 	limit := weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(granted int64) []weir.Decision {
 		t.Helper()
@@ -249,7 +249,7 @@ func ceilingDriven(t testing.TB, factor func(*weir.Limit) (float64, bool)) (*gen
 	next, clock := &generous{}, &atomic.Int64{}
 	clock.Store(ceilingEpoch)
 	now := func() weir.Instant { return weir.Instant(clock.Load()) }
-	c := ceilingNewCeiling(t, next, memstore.New(memstore.WithClock(now)), factor)
+	c := newCeiling(next, memstore.New(memstore.WithClock(now)), factor)
 	return next, c, clock
 }
 
@@ -321,7 +321,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 // Refusals and peeks are not counted.
 func TestRefusedRequestsAreFree(t *testing.T) {
 	shared := memstore.New()
-	c := ceilingNewCeiling(t, shared, memstore.New(), every)
+	c := newCeiling(shared, memstore.New(), every)
 	store, limit := c, weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour})
 	ask := func(times, want int64) {
 		t.Helper()
@@ -469,7 +469,7 @@ func TestFactorChange(t *testing.T) {
 func TestErrorsAndRefundsPass(t *testing.T) {
 	shared := &failing{Store: memstore.New()}
 	local := memstore.New()
-	store := ceilingNewCeiling(t, shared, local, every)
+	store := newCeiling(shared, local, every)
 	one := ceilingClaim(weir.MustLimit("limit", weir.SlidingLog{Limit: 10, Window: time.Hour}), 5)
 	d := make([]weir.Decision, 1)
 	shared.err = weir.ErrUnavailable
@@ -545,7 +545,7 @@ func user(limit *weir.Limit, i int) weir.Claim {
 func TestFullCeilingFailsOpen(t *testing.T) {
 	const room = 1000
 	local := memstore.New(memstore.WithMaxKeys(room), memstore.WithoutOverflow())
-	c := ceilingNewCeiling(t, forgetting{memstore.New()}, local, every)
+	c := newCeiling(forgetting{memstore.New()}, local, every)
 	store, limit := c, weir.MustLimit("user", weir.PerHour(10))
 	for i := range 3 * room {
 		if granted, err := store.Decide(t.Context(), []weir.Claim{user(limit, i)}, 1, nil); granted != 1 || err != nil {
@@ -568,7 +568,7 @@ func TestFullCeilingFailsOpen(t *testing.T) {
 // TestFullCeilingKeepsTheOthers: a decision about a newcomer counts, and is refused by, the other keys of it.
 func TestFullCeilingKeepsTheOthers(t *testing.T) {
 	local := memstore.New(memstore.WithMaxKeys(1), memstore.WithoutOverflow())
-	c := ceilingNewCeiling(t, forgetting{memstore.New()}, local, every)
+	c := newCeiling(forgetting{memstore.New()}, local, every)
 	store, site := c, weir.Claim{Key: "all", Limit: weir.MustLimit("site", weir.PerHour(100)), Cost: 1}
 	store.Decide(t.Context(), []weir.Claim{site}, 1, nil)
 	limit, granted := weir.MustLimit("user", weir.PerHour(10)), int64(1)

@@ -12,7 +12,7 @@ import (
 
 func TestCeilingDecisionsDoNotAllocate(t *testing.T) {
 	for name, limits := range map[string]int64{"granted": 1 << 40, "refused": 1} {
-		store := ceilingNewCeiling(t, &generous{}, memstore.New(), every)
+		store := newCeiling(&generous{}, memstore.New(), every)
 		all := append(ceilingClaim(weir.MustLimit("a", weir.SlidingLog{Limit: limits, Window: time.Hour}), 1),
 			ceilingClaim(weir.MustLimit("b", weir.PerHour(1<<30)), 1)...)
 		d := make([]weir.Decision, 2)

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,9 +17,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redisslot"
-	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/storetest"
 )
 
@@ -875,55 +872,6 @@ func TestPlace(t *testing.T) {
 	if len(seen) != clusterQueues {
 		t.Errorf("2000 keys are in %d places of %d", len(seen), clusterQueues)
 	}
-}
-
-// A master of three is frozen: keys of the other two are decided meanwhile.
-func TestFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
-	for _, node := range cluster.Nodes {
-		node.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
-	}
-	redis, err := redisstore.Open(t.Context(), cluster.URL(), redisstore.WithTimeout(20*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newCoalescer(redis, coalesceConfig{Cluster: true})
-	var frozen, others [][]weir.Claim
-	for i := range 200 { // the places in which the first master's slots end are another's, too
-		claims := []weir.Claim{{Key: strconv.Itoa(i), Limit: plenty, Cost: 1}}
-		if place, end := queueOf(claims), clusterQueues/3; place < end {
-			frozen = append(frozen, claims)
-		} else if place > end {
-			others = append(others, claims)
-		}
-		if _, err := s.Decide(t.Context(), claims, 1, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cluster.Nodes[0].Stop()
-	var waiting sync.WaitGroup
-	var ended atomic.Int64
-	for _, claims := range frozen {
-		waiting.Go(func() {
-			s.Decide(t.Context(), claims, 1, nil)
-			ended.Add(1)
-		})
-	}
-	redistest.Await(t, "calls of the frozen master",
-		func() bool { _, calls := s.Waiting(); return calls >= enoughCalls })
-	for range 3 {
-		for _, claims := range others {
-			if granted, err := s.Decide(t.Context(), claims, 1, nil); granted != 1 || err != nil {
-				t.Fatalf("key %s: granted %d, %v", claims[0].Key, granted, err)
-			}
-		}
-	}
-	if n := ended.Load(); n > 0 {
-		t.Errorf("%d calls of the frozen master ended before those of the others", n)
-	}
-	cluster.Nodes[0].Cont()
-	waiting.Wait()
-	s.Close()
 }
 
 // TestShardsFollowTheCores: and in a Cluster, the ranges of slots.

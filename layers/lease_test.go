@@ -137,7 +137,7 @@ func TestOutageReturnsOneLeaseARound(t *testing.T) {
 		b.below.set(0, weir.ErrUnavailable, nil)
 		time.Sleep(defaultHold + 60*time.Millisecond)
 		b.below.set(0, nil, nil)
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		stats := b.Stats()
 		if stats.Leases != 0 || stats.Lost == 0 || stats.Lost > leased.Taken/4 || stats.Returned < leased.Taken/4 {
 			t.Errorf("%+v, then %+v", leased, stats)
@@ -177,33 +177,33 @@ func TestBound(t *testing.T) {
 		most  int64
 		text  string
 	}{
-		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: leaseSecond}, 0.1, us, 1000 + 300,
+		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: time.Second}, 0.1, us, 1000 + 300,
 			"at most 1000 + 100/1s × T + 3 × 100 units in any T"},
-		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: leaseSecond}, 0.1, leaseSecond, 1000 + 99 + 300, ""},
-		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: leaseSecond}, 0.1, leaseSecond + us, 1000 + 100 + 300, ""},
-		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: leaseSecond, Overdraft: 50, Mode: weir.Step}, 0.1,
-			leaseSecond + us,
+		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: time.Second}, 0.1, time.Second, 1000 + 99 + 300, ""},
+		{weir.TokenBucket{Capacity: 1000, Refill: 100, Period: time.Second}, 0.1, time.Second + us, 1000 + 100 + 300, ""},
+		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: time.Second, Overdraft: 50, Mode: weir.Step}, 0.1,
+			time.Second + us,
 			150 + 10 + 3*15, ""},
-		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: leaseSecond, Overdraft: 50, Mode: weir.Step}, 0.1,
-			leaseSecond + 2*us, 150 + 20 + 3*15, ""},
-		{weir.FixedWindow{Limit: 100, Window: leaseSecond, Anchor: weir.Epoch}, 0.1, us, 100,
+		{weir.TokenBucket{Capacity: 100, Refill: 10, Period: time.Second, Overdraft: 50, Mode: weir.Step}, 0.1,
+			time.Second + 2*us, 150 + 20 + 3*15, ""},
+		{weir.FixedWindow{Limit: 100, Window: time.Second, Anchor: weir.Epoch}, 0.1, us, 100,
 			"at most 100 units in each window, as without leases"},
-		{weir.FixedWindow{Limit: 100, Window: leaseSecond}, 0.1, leaseSecond + us, 200, ""},
-		{weir.FixedWindow{Limit: 100, Window: leaseSecond}, 0.1, leaseSecond + 2*us, 300, ""},
-		{weir.SlidingLog{Limit: 100, Window: 2 * leaseSecond}, 0.1, 2 * leaseSecond, 100 + 30,
+		{weir.FixedWindow{Limit: 100, Window: time.Second}, 0.1, time.Second + us, 200, ""},
+		{weir.FixedWindow{Limit: 100, Window: time.Second}, 0.1, time.Second + 2*us, 300, ""},
+		{weir.SlidingLog{Limit: 100, Window: 2 * time.Second}, 0.1, 2 * time.Second, 100 + 30,
 			"at most 100 + 3 × 10 units in any 2s, 100 in any 1.9s"},
-		{weir.SlidingLog{Limit: 100, Window: 2 * leaseSecond}, 0.1, 1900 * ms, 100, ""},
-		{weir.SlidingLog{Limit: 100, Window: 2 * leaseSecond}, 0.1, 2*leaseSecond + us, 200, ""},
-		{weir.SlidingLog{Limit: 100, Window: 2 * leaseSecond}, 1, 2 * leaseSecond, 200, ""},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 1}, 0.1, leaseSecond, 155,
+		{weir.SlidingLog{Limit: 100, Window: 2 * time.Second}, 0.1, 1900 * ms, 100, ""},
+		{weir.SlidingLog{Limit: 100, Window: 2 * time.Second}, 0.1, 2*time.Second + us, 200, ""},
+		{weir.SlidingLog{Limit: 100, Window: 2 * time.Second}, 1, 2 * time.Second, 200, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 1}, 0.1, time.Second, 155,
 			"at most 3 × 10 units more than the counter of 100 in any time"},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 1}, 1, leaseSecond, 155, ""},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 4}, 0.1, 1500 * ms, 120, ""},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 4}, 0.1, 1400 * ms, 100, ""},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 4}, 0.1, 3 * leaseSecond, 200 + 100, ""},
-		{weir.SlidingCounter{Limit: 100, Window: 2 * leaseSecond, Slices: 4}, 0.1, 3500 * ms, 200 + 120, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 1}, 1, time.Second, 155, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 4}, 0.1, 1500 * ms, 120, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 4}, 0.1, 1400 * ms, 100, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 4}, 0.1, 3 * time.Second, 200 + 100, ""},
+		{weir.SlidingCounter{Limit: 100, Window: 2 * time.Second, Slices: 4}, 0.1, 3500 * ms, 200 + 120, ""},
 		{weir.SlidingLog{Limit: 100, Window: 999 * ms}, 0.1, 999 * ms, 100, "not leased"},
-		{weir.TokenBucket{Capacity: 19, Refill: 10, Period: leaseSecond}, 0.1, us, 19, "not leased"},
+		{weir.TokenBucket{Capacity: 19, Refill: 10, Period: time.Second}, 0.1, us, 19, "not leased"},
 		{weir.FixedWindow{Limit: weir.MaxUnits, Window: us}, 0.1, math.MaxInt64, weir.MaxUnits, ""},
 	} {
 		limit := weir.MustLimit("limit", c.spec)
@@ -235,14 +235,14 @@ func TestTerms(t *testing.T) {
 		field string
 	}{
 		{leaseTerms{}, ""},
-		{leaseTerms{Share: 1, Hold: 10 * leaseSecond}, ""},
+		{leaseTerms{Share: 1, Hold: 10 * time.Second}, ""},
 		{leaseTerms{Share: 0.01, Hold: time.Millisecond}, ""},
 		{leaseTerms{Share: 1.01}, "share"},
 		{leaseTerms{Share: -0.1}, "share"},
 		{leaseTerms{Share: math.NaN()}, "share"},
 		{leaseTerms{Share: 0.1, Hold: time.Millisecond - 1}, "hold"},
-		{leaseTerms{Share: 0.1, Hold: -leaseSecond}, "hold"},
-		{leaseTerms{Share: 0.1, Hold: 10*leaseSecond + 1}, "hold"},
+		{leaseTerms{Share: 0.1, Hold: -time.Second}, "hold"},
+		{leaseTerms{Share: 0.1, Hold: 10*time.Second + 1}, "hold"},
 	} {
 		var input *weir.InputError
 		if err := c.terms.check(); (err == nil) != (c.field == "") || errors.As(err, &input) && input.Field != c.field {
@@ -257,11 +257,11 @@ func TestTerms(t *testing.T) {
 // While no time passes, decisions from a lease are those that single calls would get.
 func TestDecisionsAreThoseOfSingleCalls(t *testing.T) {
 	for _, spec := range []weir.Spec{
-		weir.TokenBucket{Capacity: 1000, Refill: 700, Period: leaseSecond},
-		weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * leaseSecond, Overdraft: 1000},
-		weir.TokenBucket{Capacity: 100, Refill: 100, Period: leaseSecond, Overdraft: 900},
-		weir.FixedWindow{Limit: 1000, Window: leaseSecond},
-		weir.SlidingLog{Limit: 1000, Window: leaseSecond},
+		weir.TokenBucket{Capacity: 1000, Refill: 700, Period: time.Second},
+		weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * time.Second, Overdraft: 1000},
+		weir.TokenBucket{Capacity: 100, Refill: 100, Period: time.Second, Overdraft: 900},
+		weir.FixedWindow{Limit: 1000, Window: time.Second},
+		weir.SlidingLog{Limit: 1000, Window: time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b, twin := leaseOpen(t, tenth), memstore.New()
@@ -293,7 +293,7 @@ func TestDecisionsAreThoseOfSingleCalls(t *testing.T) {
 // Borrowers from a lease leave as evenly as if each had called the store.
 func TestDelaysCountFromNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := weir.MustLimit("queue", weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * leaseSecond, Overdraft: 1000})
+		limit := weir.MustLimit("queue", weir.TokenBucket{Capacity: 1, Refill: 30, Period: 7 * time.Second, Overdraft: 1000})
 		b, twin := leaseOpen(t, tenth), limiter(t, memstore.New(), limit)
 		leased := limiter(t, b, limit) // by the shortcut, where that can
 		for i := range 250 {
@@ -334,7 +334,7 @@ func TestLeasedRequestIsRefunded(t *testing.T) {
 				}
 			}
 			taken := b.Stats().Taken
-			time.Sleep(leaseSecond)
+			time.Sleep(time.Second)
 			if left := b.remaining(leaseOne(limiter.Limits()[0])); left != 1000 || taken == 0 {
 				t.Errorf("%s: %d left of 1000 when all was cancelled (%d were leased)", spec, left, taken)
 			}
@@ -345,8 +345,8 @@ func TestLeasedRequestIsRefunded(t *testing.T) {
 func TestShortcut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leased, not := daily(1_000_000), weir.MustLimit("not",
-			weir.TokenBucket{Capacity: 1000, Refill: 1, Period: leaseSecond})
-		quick := weir.MustLimit("quick", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: leaseSecond})
+			weir.TokenBucket{Capacity: 1000, Refill: 1, Period: time.Second})
+		quick := weir.MustLimit("quick", weir.TokenBucket{Capacity: 1000, Refill: 1, Period: time.Second})
 		s := newLeaser(memstore.New(), func(l *weir.Limit) leaseTerms {
 			return leaseTerms{Share: map[*weir.Limit]float64{leased: 0.1, quick: 0.1}[l]}
 		})
@@ -401,7 +401,7 @@ func TestKeysAreCopiedOnUse(t *testing.T) {
 			copy(buffer, "hot")
 		}
 		copy(buffer, "xxx")
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		if left := b.remaining(leaseOne(limit)); left != 1_000_000-50 {
 			t.Errorf("%d left after 50 requests", left)
 		}
@@ -409,7 +409,7 @@ func TestKeysAreCopiedOnUse(t *testing.T) {
 }
 
 func TestSpendingDoesNotAllocate(t *testing.T) {
-	s := newLeaser(memstore.New(), always(leaseTerms{Share: 0.5, Hold: 10 * leaseSecond}))
+	s := newLeaser(memstore.New(), always(leaseTerms{Share: 0.5, Hold: 10 * time.Second}))
 	defer s.Close()
 	claims, decisions := leaseOne(daily(weir.MaxUnits)), make([]weir.Decision, 1)
 	both := append(leaseOne(daily(weir.MaxUnits)),
@@ -427,47 +427,6 @@ func TestSpendingDoesNotAllocate(t *testing.T) {
 	refills := s.Stats().Refills
 	if n := testing.AllocsPerRun(10_000, request); n != 0 {
 		t.Errorf("%v allocations a request, with %d refills", n, s.Stats().Refills-refills)
-	}
-}
-
-// Many at once, for the race detector: nothing is lost and nothing too much.
-func TestManyAtOnce(t *testing.T) {
-	s := newLeaser(memstore.New(), always(leaseTerms{Share: 0.2, Hold: 2 * time.Millisecond}))
-	const each, callers = 3000, 8
-	limit := daily(1_000_000)
-	limiters := []*weir.Limiter{limiter(t, s, limit), limiter(t, struct{ weir.Store }{s}, limit)}
-	var all sync.WaitGroup
-	for i := range callers {
-		all.Go(func() {
-			for n := range each {
-				if a, err := limiters[(i+n)%2].Allow(context.Background(), fmt.Sprint("key", n/100%3)); err != nil ||
-					!a.Allowed {
-					t.Error(a, err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	settled := func() bool {
-		left := int64(0)
-		for i := range 3 {
-			a, _ := limiters[0].Peek(context.Background(), fmt.Sprint("key", i))
-			left += a.Remaining
-		}
-		return left == 3_000_000-each*callers && s.Stats().Leases == 0
-	}
-	for deadline := time.Now().Add(time.Minute); !settled(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not all came back: %+v", s.Stats())
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-	if s.Stats().Taken == 0 {
-		t.Error("nothing was leased")
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -653,7 +612,7 @@ func TestLeaseIsEarnedByRate(t *testing.T) {
 			t.Errorf("at 1000/s the last lease is of %d, want 50ms of it", last)
 		}
 		// Without requests, all units go back and the layer's goroutine ends.
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		if left := b.remaining(claims); left != 1_000_000-1020 || b.Stats().Leases != 0 {
 			t.Errorf("%d left in the store after 1020 requests, %d leases", left, b.Stats().Leases)
 		}
@@ -782,7 +741,7 @@ func TestPartialGrant(t *testing.T) {
 // Failed, returned and spent grants no longer count towards the node's share.
 func TestReturnedShareIsUsableAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 1000, Refill: 1000, Period: leaseSecond})
+		limit := weir.MustLimit("limit", weir.TokenBucket{Capacity: 1000, Refill: 1000, Period: time.Second})
 		for what, use := range map[string]func(*bench, []weir.Claim){
 			"goes back": func(b *bench, claims []weir.Claim) { b.many(120, claims); b.expire() },
 			"fails": func(b *bench, claims []weir.Claim) {
@@ -794,11 +753,11 @@ func TestReturnedShareIsUsableAgain(t *testing.T) {
 				b.below.set(0, nil, nil)
 			},
 			"is used up": func(b *bench, claims []weir.Claim) {
-				time.Sleep(leaseSecond) // until the bucket is full
+				time.Sleep(time.Second) // until the bucket is full
 				for asked := int64(1); asked < 10 || b.remaining(claims) != 1000-asked+1; asked++ {
 					b.ask(claims)
 				}
-				time.Sleep(leaseSecond)
+				time.Sleep(time.Second)
 			},
 		} {
 			b, claims := leaseOpen(t, tenth), leaseOne(limit)
@@ -837,7 +796,7 @@ func TestCoolingKeyLosesItsLease(t *testing.T) {
 // A limit that was exhausted is leased again when there is enough.
 func TestRecoveringLimitIsLeasedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := weir.MustLimit("limit", weir.FixedWindow{Limit: 500, Window: leaseSecond})
+		limit := weir.MustLimit("limit", weir.FixedWindow{Limit: 500, Window: time.Second})
 		b, claims := leaseOpen(t, tenth), leaseOne(limit)
 		_, d := b.ask(claims)
 		next := time.Now().Add(d[0].ResetAfter)
@@ -866,36 +825,6 @@ func TestShareIsOfUnits(t *testing.T) {
 				t.Fatalf("a lease of %d × 7 units, with %d left", n, before)
 			}
 			time.Sleep(time.Millisecond)
-		}
-	})
-}
-
-// All of a node's leases of one state keep to its share together.
-func TestLeasesOfOneStateShareTheirShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := leaseOpen(t, tenth)
-		global := weir.MustLimit("global", weir.FixedWindow{Limit: 1000, Window: time.Hour})
-		user := weir.MustLimit("user", weir.FixedWindow{Limit: 1_000_000, Window: time.Hour})
-		asked := int64(0)
-		for round := range 6 {
-			for i := range 8 {
-				for range 6 {
-					claims := []weir.Claim{{Key: "all", Limit: global, Cost: 1},
-						{Key: fmt.Sprint(i), Limit: user, Cost: 1}}
-					granted, _ := b.ask(claims)
-					if asked++; !granted {
-						t.Fatalf("refused in round %d", round)
-					}
-					held := 1000 - b.remaining(claims) - asked
-					if held > 100 {
-						t.Fatalf("%d of 1000 are held, the share is 100", held)
-					}
-				}
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if b.Stats().Leases != 8 {
-			t.Errorf("%d of 8 are leased", b.Stats().Leases)
 		}
 	})
 }
@@ -1050,7 +979,7 @@ func TestCloseDoesNotWaitForTheSweep(t *testing.T) {
 			t.Fatalf("%d leases, want 30", n)
 		}
 		b.below.set(400*time.Millisecond, nil, nil)
-		time.Sleep(2 * leaseSecond) // the sweep is under way
+		time.Sleep(2 * time.Second) // the sweep is under way
 		began := time.Now()
 		b.Close()
 		if took := time.Since(began); took > 3*leaseTimeout {
@@ -1087,7 +1016,7 @@ func TestReset(t *testing.T) {
 		if times, _ := b.below.seen(); !slices.Equal(times, []int64{1}) {
 			t.Errorf("after the reset the calls were %d, want a single one", times)
 		}
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		if left := b.remaining(claims); left != 1_000_000-1 {
 			t.Errorf("%d left after a reset and one request", left)
 		}
@@ -1158,7 +1087,7 @@ func TestRulesThatChange(t *testing.T) {
 		if times, _ := b.below.seen(); !slices.Equal(times, []int64{1}) {
 			t.Errorf("the new rule's request made the calls %d (granted: %v), want its own", times, granted)
 		}
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		passed := int64(40)
 		if granted {
 			passed++
@@ -1232,7 +1161,7 @@ func TestUnitsAreReturnedOnce(t *testing.T) {
 		b.many(95, claims)
 		b.below.seen()
 		b.below.set(0, nil, weir.ErrUnavailable)
-		time.Sleep(leaseSecond)
+		time.Sleep(time.Second)
 		if _, refunds := b.below.seen(); len(refunds) != 1 || b.Stats().Lost != refunds[0].Cost {
 			t.Errorf("given back: %v; %+v", refunds, b.Stats())
 		}
@@ -1242,7 +1171,7 @@ func TestUnitsAreReturnedOnce(t *testing.T) {
 // A lease of a window ends with it, not at its holding time.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	for name, spec := range map[string]weir.Spec{
-		"fixed window": weir.FixedWindow{Limit: 1000, Window: leaseSecond},
+		"fixed window": weir.FixedWindow{Limit: 1000, Window: time.Second},
 		"calendar":     weir.Calendar{Limit: 1000, Unit: weir.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

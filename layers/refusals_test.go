@@ -18,7 +18,6 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
-	"github.com/weirproject/weir/storetest"
 )
 
 // A refusalOption changes a configuration.
@@ -251,76 +250,10 @@ func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusal
 	return store
 }
 
-// refusalDriven are options of a layer on a driven clock.
-func refusalDriven(clock func() time.Duration) []refusalOption {
-	return []refusalOption{withClock(clock), withLongest(Longest)}
-}
-
-func subject(t testing.TB, clock func() weir.Instant) storetest.Handle {
-	if clock == nil {
-		return storetest.Handle{Store: refusalOver(t, memstore.New()), Recalls: true}
-	}
-	store := refusalOver(t, memstore.New(memstore.WithClock(clock)), refusalDriven(Steady(clock))...)
-	return storetest.Handle{Store: store, Recalls: true}
-}
-
 // shared is a store that several nodes have; it outlives each of them.
 type shared struct{ *memstore.Store }
 
 func (shared) Close() error { return nil }
-
-// notified is a node that receives messages before its calls return.
-type notified struct {
-	*carriedNode
-	other *notified
-}
-
-func (n *notified) deliver() {
-	for _, message := range n.Messages() {
-		n.other.Hear(message)
-	}
-}
-
-func (n *notified) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
-	defer n.deliver()
-	return n.carriedNode.Charge(ctx, claims, d)
-}
-
-func (n *notified) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
-	defer n.deliver()
-	return n.carriedNode.Refund(ctx, claims, at, d)
-}
-
-func (n *notified) Reset(ctx context.Context, claims []weir.Claim) error {
-	defer n.deliver()
-	return n.carriedNode.Reset(ctx, claims)
-}
-
-// pair are two nodes over one store.
-func pair(t testing.TB, below *memstore.Store, clock func() time.Duration) (a, b *notified) {
-	t.Helper()
-	a, b = new(notified), new(notified)
-	for _, n := range []*notified{a, b} {
-		node := newCarriedNode(shared{below}, refusalDriven(clock)...)
-		n.carriedNode = node
-	}
-	a.other, b.other = b, a
-	return a, b
-}
-
-// TestTwoNodes is the suite on one node, with the peer's steps on another, whose messages arrive at once.
-func TestTwoNodes(t *testing.T) {
-	both := func(t testing.TB, clock func() weir.Instant) storetest.Handle {
-		if clock == nil {
-			return subject(t, nil)
-		}
-		below := memstore.New(memstore.WithClock(clock))
-		t.Cleanup(func() { below.Close() })
-		a, b := pair(t, below, Steady(clock))
-		return storetest.Handle{Store: a, Peer: func() weir.Store { return b }, Recalls: true}
-	}
-	storetest.Run(t, both)
-}
 
 func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	t.Helper()
