@@ -43,9 +43,9 @@ func withProbes(first, most time.Duration) breakerOption {
 func withRamp(d time.Duration) breakerOption { return func(c *breakerConfig) { c.ramp = d } }
 
 func TestFrozenStoreDelaysFewCalls(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		traffic(store, time.Second)
-		f.be(breakerFrozen)
+		f.be(frozen)
 		waited, away := traffic(store, time.Second)
 		// As many as come in one timeout, until five of them have failed.
 		if waited < 250 || waited > 256 || waited+away != 5000 {
@@ -60,8 +60,8 @@ func TestFrozenStoreDelaysFewCalls(t *testing.T) {
 
 func TestFullServiceWithinTwoSeconds(t *testing.T) {
 	for range 5 { // the jitter differs
-		in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-			f.be(breakerFrozen)
+		in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+			f.be(frozen)
 			traffic(store, 3*time.Second)
 			f.be(well)
 			traffic(store, 2*time.Second)
@@ -74,8 +74,8 @@ func TestFullServiceWithinTwoSeconds(t *testing.T) {
 }
 
 func TestClosingAdmitsAGrowingShare(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
 		f.be(well)
 		for b.State() == stateOpen {
 			time.Sleep(time.Millisecond)
@@ -92,8 +92,8 @@ func TestClosingAdmitsAGrowingShare(t *testing.T) {
 	})
 }
 
-// breakerOpen makes the store fail until the breaker is open.
-func breakerOpen(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+// awaitOpen makes the store fail until the breaker is open.
+func awaitOpen(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 	t.Helper()
 	f.be(dead)
 	for i := 0; b.State() != stateOpen; i++ {
@@ -111,9 +111,9 @@ func dueWithin(outage time.Duration) time.Duration {
 }
 
 func TestProbesAreSequentialAndSlowDown(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
-		f.be(breakerFrozen)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
+		f.be(frozen)
 		opened := time.Now() // 10ms ago at most
 		for last, at := opened, int64(0); time.Since(opened) < 30*time.Second; last = time.Now() {
 			for f.probes.Load() == at {
@@ -138,8 +138,8 @@ func TestProbesAreSequentialAndSlowDown(t *testing.T) {
 }
 
 func TestProbesWrite(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
 		f.be(readOnly)
 		time.Sleep(10 * time.Second)
 		wantState(t, b, stateOpen)
@@ -150,9 +150,9 @@ func TestProbesWrite(t *testing.T) {
 }
 
 func TestSlowProbeFails(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
-		f.be(breakerSlow)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
+		f.be(slow)
 		time.Sleep(10 * time.Second)
 		wantState(t, b, stateOpen)
 		// The last may be under way still.
@@ -164,14 +164,14 @@ func TestSlowProbeFails(t *testing.T) {
 
 func TestOpensAgainWhileClosing(t *testing.T) {
 	var changes []breakerChange
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
 		for range 4 { // the store takes a probe, and nothing else
 			f.be(well)
 			for b.State() != stateHalfOpen {
 				time.Sleep(time.Millisecond)
 			}
-			f.be(breakerFrozen)
+			f.be(frozen)
 			waited, _ := traffic(store, 300*time.Millisecond)
 			wantState(t, b, stateOpen)
 			if waited > 100 { // a tenth of those of the first 50ms, on average half of that
@@ -182,7 +182,7 @@ func TestOpensAgainWhileClosing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		wantState(t, b, stateClosed)
 		// After it has been closed, the intervals are short again.
-		breakerOpen(t, f, b, store)
+		awaitOpen(t, f, b, store)
 		f.be(well)
 		time.Sleep(51 * time.Millisecond)
 		wantState(t, b, stateHalfOpen)
@@ -203,7 +203,7 @@ func TestOpensAgainWhileClosing(t *testing.T) {
 // A store that takes probes and nothing else is asked less and less.
 func TestFailedRecoveryKeepsProbeIntervals(t *testing.T) {
 	var changes []breakerChange
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		f.be(func(context.Context, bool) error {
 			if f.probing.Load() > 0 {
 				return nil
@@ -230,22 +230,22 @@ func TestCallerErrorsAreNotFailures(t *testing.T) {
 	cancel()
 	for name, c := range map[string]struct {
 		ctx   context.Context
-		fault breakerFault
+		fault fault
 	}{
 		"wrong input":        {context.Background(), fails(&weir.InputError{Field: "cost"})},
 		"foreign state":      {context.Background(), fails(fmt.Errorf("%w: x", weir.ErrForeignState))},
 		"a lease that ended": {context.Background(), fails(weir.ErrLeaseGone)},
 		"a closed store":     {context.Background(), fails(weir.ErrClosed)},
 		"a caller who left":  {gone, fails(fmt.Errorf("%w: %w", weir.ErrUnavailable, context.Canceled))},
-		"a short deadline":   {nil, breakerFrozen},
+		"a short deadline":   {nil, frozen},
 		"20 ms of 25": {context.Background(),
 			func(context.Context, bool) error { time.Sleep(24 * time.Millisecond); return nil }},
-		"someone else's end":  {gone, breakerFrozen},
+		"someone else's end":  {gone, frozen},
 		"an answer":           {context.Background(), well},
 		"errors of the store": {context.Background(), fails(errors.New("a reply that nobody understands"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+			in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 				f.be(c.fault)
 				for range 200 {
 					ctx, cancel := c.ctx, func() {}
@@ -265,7 +265,7 @@ func TestCallerErrorsAreNotFailures(t *testing.T) {
 }
 
 func TestCallerErrorsDoNotHideFailures(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		time.Sleep(time.Second)
 		for range 5 {
 			f.be(fails(&weir.InputError{Field: "cost"}))
@@ -286,7 +286,7 @@ func TestEveryOperationCounts(t *testing.T) {
 		"Reset":  func(s weir.Store) error { return s.Reset(ctx, claims) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+			in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 				f.be(dead)
 				time.Sleep(25 * time.Millisecond)
 				for range 5 {
@@ -310,8 +310,8 @@ func TestEveryOperationCounts(t *testing.T) {
 
 // Slow answers open it by their share, not by a row: it may be this process that stood still.
 func TestSlowAnswers(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		f.be(breakerSlow)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		f.be(slow)
 		for i := range 20 {
 			wantState(t, b, stateClosed)
 			if err := decide(store); err != nil {
@@ -327,8 +327,8 @@ func TestSlowAnswers(t *testing.T) {
 
 // A caller that gave up after WithSlow is evidence of a failure.
 func TestCallersThatGaveUpAfterSlow(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		f.be(breakerFrozen)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		f.be(frozen)
 		for range 5 {
 			ctx, cancel := context.WithTimeout(context.Background(), 25*time.Millisecond)
 			store.Decide(ctx, []weir.Claim{breakerClaim}, 1, nil)
@@ -344,8 +344,8 @@ func TestCallersThatGaveUpAfterSlow(t *testing.T) {
 
 // A Cluster of three has lost a master: a third of the keys time out, all at once.
 func TestOneFailedThirdInBunchesStaysClosed(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		third := breakerFault(func(ctx context.Context, _ bool) error {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		third := fault(func(ctx context.Context, _ bool) error {
 			if f.decisions.Load()%3 != 0 {
 				time.Sleep(time.Millisecond)
 				return nil
@@ -368,7 +368,7 @@ func TestOneFailedThirdOfEachBatchStaysClosed(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"the store gives up": time.Minute,
 		"the callers do": budget * 3 / 4} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func() weir.Store { return breakerThirds{newFaulty()} },
+			bubble(t, func() weir.Store { return failingThird{newFaulty()} },
 				func(t *testing.T, b *breaker, store weir.Store) {
 					for range 100 {
 						ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -388,11 +388,11 @@ func TestOneFailedThirdOfEachBatchStaysClosed(t *testing.T) {
 	}
 }
 
-// breakerThirds is a Cluster of three with a master that is frozen.
-type breakerThirds struct{ *breakerFaulty }
+// failingThird is a Cluster of three with a master that is frozen.
+type failingThird struct{ *faulty }
 
-func (f breakerThirds) DecideBatch(ctx context.Context, requests []weir.Request) {
-	err := breakerFrozen(ctx, true)
+func (f failingThird) DecideBatch(ctx context.Context, requests []weir.Request) {
+	err := frozen(ctx, true)
 	for i := range requests {
 		if r := &requests[i]; i%3 == 0 {
 			r.Err = err
@@ -403,7 +403,7 @@ func (f breakerThirds) DecideBatch(ctx context.Context, requests []weir.Request)
 }
 
 func TestHalfThatFails(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		half := func(failing bool) {
 			f.be(well)
 			if failing {
@@ -426,7 +426,7 @@ func TestHalfThatFails(t *testing.T) {
 }
 
 func TestOutcomesFromBeforeOpeningAreIgnored(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		release := make(chan struct{})
 		f.be(func(context.Context, bool) error { <-release; return errDead })
 		var late sync.WaitGroup
@@ -434,7 +434,7 @@ func TestOutcomesFromBeforeOpeningAreIgnored(t *testing.T) {
 			late.Go(func() { decide(store) })
 		}
 		synctest.Wait()
-		breakerOpen(t, f, b, store)
+		awaitOpen(t, f, b, store)
 		f.be(well)
 		time.Sleep(2 * time.Second)
 		wantState(t, b, stateClosed)
@@ -446,12 +446,12 @@ func TestOutcomesFromBeforeOpeningAreIgnored(t *testing.T) {
 
 // Any answer, including an error reply, shows that the store is there.
 func TestAnswerEndsARow(t *testing.T) {
-	for name, answer := range map[string]breakerFault{
-		"a grant": well, "a slow one": breakerSlow, "foreign state": fails(weir.ErrForeignState),
+	for name, answer := range map[string]fault{
+		"a grant": well, "a slow one": slow, "foreign state": fails(weir.ErrForeignState),
 		"a lease that is gone": fails(weir.ErrLeaseGone),
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+			in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 				for range 2 {
 					time.Sleep(30 * time.Millisecond)
 					f.be(dead)
@@ -468,7 +468,7 @@ func TestAnswerEndsARow(t *testing.T) {
 }
 
 func TestFailuresInARowNeedSilence(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		time.Sleep(time.Second)
 		decide(store)
 		f.be(dead)
@@ -484,7 +484,7 @@ func TestFailuresInARowNeedSilence(t *testing.T) {
 }
 
 func TestAnswersExpireToo(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 		for range 1000 {
 			decide(store)
 		}
@@ -502,8 +502,8 @@ func TestAnswersExpireToo(t *testing.T) {
 func TestProbesAreSpread(t *testing.T) {
 	waits := make(map[time.Duration]bool)
 	for range 20 {
-		in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-			breakerOpen(t, f, b, store)
+		in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+			awaitOpen(t, f, b, store)
 			var away *openError
 			errors.As(decide(store), &away)
 			waits[time.Until(away.Next)] = true
@@ -515,8 +515,8 @@ func TestProbesAreSpread(t *testing.T) {
 }
 
 func TestRefusedCalls(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
 		time.Sleep(3 * time.Second)
 		before := f.decisions.Load()
 		granted, err := store.Decide(context.Background(), []weir.Claim{breakerClaim}, 1, nil)
@@ -553,7 +553,7 @@ func TestRefusedCalls(t *testing.T) {
 }
 
 func TestBreakerBatches(t *testing.T) {
-	f := breakerBatched{newFaulty()}
+	f := faultyBatches{newFaulty()}
 	bubble(t, func() weir.Store { return f }, func(t *testing.T, b *breaker, store weir.Store) {
 		ctx := context.Background()
 		bad := breakerClaim
@@ -593,9 +593,9 @@ func TestBreakerBatches(t *testing.T) {
 func TestCloseInEveryState(t *testing.T) {
 	for _, state := range []breakerState{stateClosed, stateOpen, stateHalfOpen} {
 		t.Run(state.String(), func(t *testing.T) {
-			in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
+			in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
 				if state != stateClosed {
-					breakerOpen(t, f, b, store)
+					awaitOpen(t, f, b, store)
 				}
 				if state == stateHalfOpen {
 					f.be(well)
@@ -623,7 +623,7 @@ func TestCloseInEveryState(t *testing.T) {
 // Many callers, and a store that is dead until it was noticed, and then comes and goes: for the race detector. They go
 // on until the breaker has opened twice, because on a busy machine they may end before the first probe begins.
 func TestBreakerManyCallers(t *testing.T) {
-	f := breakerBatched{newFaulty()}
+	f := faultyBatches{newFaulty()}
 	b, store := breakerNewBreaker(t, f, withProbes(time.Microsecond, time.Microsecond),
 		withRamp(10*time.Microsecond), withSlow(time.Minute), withBurst(1000))
 	f.be(dead)
@@ -637,7 +637,7 @@ func TestBreakerManyCallers(t *testing.T) {
 				decide(store)
 				store.(weir.Batcher).DecideBatch(context.Background(), requests)
 				if i%50 == 0 && b.Stats().Opened > 0 {
-					f.be([]breakerFault{well, dead}[i/50%2])
+					f.be([]fault{well, dead}[i/50%2])
 				}
 			}
 		})
@@ -653,8 +653,8 @@ func TestBreakerManyCallers(t *testing.T) {
 // A release that an open breaker turns away gets to the store below, in a context that has ended: the store sends
 // nothing now, and releases the lease later.
 func TestReleaseIsLeftToTheStore(t *testing.T) {
-	in(t, func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store) {
-		breakerOpen(t, f, b, store)
+	in(t, func(t *testing.T, f *faulty, b *breaker, store weir.Store) {
+		awaitOpen(t, f, b, store)
 		var told []error
 		f.be(func(ctx context.Context, _ bool) error {
 			told = append(told, ctx.Err())
@@ -742,8 +742,8 @@ var (
 	errDead = fmt.Errorf("%w: connection refused", weir.ErrUnavailable)
 )
 
-// A breakerFault is what becomes of a call before it gets to the store: nil lets it through.
-type breakerFault func(ctx context.Context, write bool) error
+// A fault is what becomes of a call before it gets to the store: nil lets it through.
+type fault func(ctx context.Context, write bool) error
 
 func well(context.Context, bool) error { return nil }
 func dead(context.Context, bool) error { return errDead }
@@ -755,39 +755,39 @@ func readOnly(_ context.Context, write bool) error {
 	return nil
 }
 
-// breakerFrozen is as redisstore is then: the call ends with its timeout or its caller's.
-func breakerFrozen(ctx context.Context, _ bool) error {
+// frozen is as redisstore is then: the call ends with its timeout or its caller's.
+func frozen(ctx context.Context, _ bool) error {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", weir.ErrUnavailable, ctx.Err())
 }
 
-func breakerSlow(context.Context, bool) error {
+func slow(context.Context, bool) error {
 	time.Sleep(30 * time.Millisecond)
 	return nil
 }
 
-func fails(err error) breakerFault { return func(context.Context, bool) error { return err } }
+func fails(err error) fault { return func(context.Context, bool) error { return err } }
 
-// breakerFaulty is a store that can be made to fail.
-type breakerFaulty struct {
+// faulty is a store that can be made to fail.
+type faulty struct {
 	weir.Store
-	fault     atomic.Pointer[breakerFault]
+	fault     atomic.Pointer[fault]
 	decisions atomic.Int64 // that got here
 	probes    atomic.Int64
 	probing   atomic.Int64
 }
 
-func newFaulty() *breakerFaulty {
-	f := &breakerFaulty{Store: memstore.New()}
+func newFaulty() *faulty {
+	f := &faulty{Store: memstore.New()}
 	f.be(well)
 	return f
 }
 
-func (f *breakerFaulty) be(now breakerFault) { f.fault.Store(&now) }
+func (f *faulty) be(now fault) { f.fault.Store(&now) }
 
-func (f *breakerFaulty) Decide(ctx context.Context, claims []weir.Claim, times int64,
+func (f *faulty) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	f.decisions.Add(1)
 	if err := (*f.fault.Load())(ctx, times > 0); err != nil {
@@ -796,7 +796,7 @@ func (f *breakerFaulty) Decide(ctx context.Context, claims []weir.Claim, times i
 	return f.Store.Decide(ctx, claims, times, decisions)
 }
 
-func (f *breakerFaulty) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
+func (f *faulty) Charge(ctx context.Context, claims []weir.Claim, decisions []weir.Decision) error {
 	if claims[0].Limit.Name() == "weir.breaker" {
 		f.probes.Add(1)
 		if f.probing.Add(1) > 1 {
@@ -810,7 +810,7 @@ func (f *breakerFaulty) Charge(ctx context.Context, claims []weir.Claim, decisio
 	return f.Store.Charge(ctx, claims, decisions)
 }
 
-func (f *breakerFaulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+func (f *faulty) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
 	decisions []weir.Decision) error {
 	if err := (*f.fault.Load())(ctx, true); err != nil {
 		return err
@@ -818,17 +818,17 @@ func (f *breakerFaulty) Refund(ctx context.Context, claims []weir.Claim, at weir
 	return f.Store.Refund(ctx, claims, at, decisions)
 }
 
-func (f *breakerFaulty) Reset(ctx context.Context, claims []weir.Claim) error {
+func (f *faulty) Reset(ctx context.Context, claims []weir.Claim) error {
 	if err := (*f.fault.Load())(ctx, true); err != nil {
 		return err
 	}
 	return f.Store.Reset(ctx, claims)
 }
 
-// breakerBatched is a faulty store that decides batches.
-type breakerBatched struct{ *breakerFaulty }
+// faultyBatches is a faulty store that decides batches.
+type faultyBatches struct{ *faulty }
 
-func (f breakerBatched) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (f faultyBatches) DecideBatch(ctx context.Context, requests []weir.Request) {
 	err := (*f.fault.Load())(ctx, true)
 	for i := range requests {
 		r := &requests[i]
@@ -868,7 +868,7 @@ func bubble(t *testing.T, next func() weir.Store, test func(t *testing.T, b *bre
 }
 
 // in is a bubble round a faulty store.
-func in(t *testing.T, test func(t *testing.T, f *breakerFaulty, b *breaker, store weir.Store),
+func in(t *testing.T, test func(t *testing.T, f *faulty, b *breaker, store weir.Store),
 	opts ...breakerOption) {
 	t.Helper()
 	f := newFaulty()

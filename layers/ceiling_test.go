@@ -51,7 +51,7 @@ func TestCeilingBatches(t *testing.T) {
 	batch = []weir.Request{request("a", 1, 2), request("b", 1, 0)}
 	batch[1].Decisions = nil
 	batcher.DecideBatch(background, batch)
-	full := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: ceilingEpoch}
+	full := weir.Decision{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: epoch}
 	if r := batch[0]; r.Granted != 0 || r.Err != nil || !slices.Equal(r.Decisions, []weir.Decision{full, full}) ||
 		batch[1].Err != nil {
 		t.Errorf("refused: %+v", batch)
@@ -92,8 +92,6 @@ func TestBatchBeyondTheCeiling(t *testing.T) {
 	}
 }
 
-const ceilingEpoch = 1_790_000_000_000_000
-
 // ceilingCounted are the kinds of limits without leases, of n units.
 func ceilingCounted(n int64) []weir.Spec {
 	return []weir.Spec{
@@ -116,7 +114,7 @@ func TestIntactStoreIsNeverOverruled(t *testing.T) {
 		n := rapid.Int64Range(1, 40).Draw(t, "units")
 		limit := weir.MustLimit("limit", rapid.SampledFrom(ceilingCounted(n)).Draw(t, "spec"))
 		var clock, own atomic.Int64
-		clock.Store(ceilingEpoch)
+		clock.Store(epoch)
 		now := memstore.WithClock(func() weir.Instant { return weir.Instant(clock.Load()) })
 		bare, shared := memstore.New(now), memstore.New(now)
 		var nodes []weir.Store
@@ -190,7 +188,7 @@ func TestForgetfulStoreIsBounded(t *testing.T) {
 		limit := weir.MustLimit("limit", spec)
 		factor := float64(rapid.IntRange(1000, 3000).Draw(t, "thousandths")) / 1000
 		var clock atomic.Int64
-		clock.Store(ceilingEpoch)
+		clock.Store(epoch)
 		now := memstore.WithClock(func() weir.Instant { return weir.Instant(clock.Load()) })
 		shared := memstore.New(now)
 		c := newCeiling(shared, memstore.New(now), func(*weir.Limit) (float64, bool) { return factor, true })
@@ -247,7 +245,7 @@ func (g *generous) DecideBatch(_ context.Context, requests []weir.Request) {
 func ceilingDriven(t testing.TB, factor func(*weir.Limit) (float64, bool)) (*generous, *ceiling, *atomic.Int64) {
 	t.Helper()
 	next, clock := &generous{}, &atomic.Int64{}
-	clock.Store(ceilingEpoch)
+	clock.Store(epoch)
 	now := func() weir.Instant { return weir.Instant(clock.Load()) }
 	c := newCeiling(next, memstore.New(memstore.WithClock(now)), factor)
 	return next, c, clock
@@ -305,11 +303,11 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				granted, _ = store.Decide(background, ceilingClaim(limit, cost), 1, d)
 			}
 			wait := d[0].RetryAfter.Microseconds()
-			if wait <= 0 || d[0].ResetAfter < d[0].RetryAfter || d[0].At != ceilingEpoch {
+			if wait <= 0 || d[0].ResetAfter < d[0].RetryAfter || d[0].At != epoch {
 				t.Fatalf("%s, cost %d: %+v", spec, cost, d[0])
 			}
 			for _, step := range []struct{ to, want int64 }{{wait - 1, 0}, {wait, 1}} {
-				clock.Store(ceilingEpoch + step.to)
+				clock.Store(epoch + step.to)
 				if granted, _ := store.Decide(background, ceilingClaim(limit, cost), 1, d); granted != step.want {
 					t.Errorf("%s, cost %d: granted %d after %d of %d µs", spec, cost, granted, step.to, wait)
 				}
@@ -363,9 +361,9 @@ func TestRefusalDecisions(t *testing.T) {
 	for _, times := range []int64{0, 1, 7} {
 		granted, err := store.Decide(background, all, times, d)
 		want := []weir.Decision{
-			{Remaining: 30, At: ceilingEpoch},
-			{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: ceilingEpoch},
-			{Remaining: 12, ResetAfter: 30 * time.Minute, At: ceilingEpoch},
+			{Remaining: 30, At: epoch},
+			{RetryAfter: 5 * time.Minute, ResetAfter: time.Hour, At: epoch},
+			{Remaining: 12, ResetAfter: 30 * time.Minute, At: epoch},
 		}
 		if granted != 0 || err != nil || !slices.Equal(d, want) {
 			t.Errorf("granted %d, %v, %+v; want %+v", granted, err, d, want)
@@ -529,13 +527,6 @@ func TestCeilingManyCallers(t *testing.T) {
 // every is a ceiling of 1.2 for all limits.
 func every(*weir.Limit) (factor float64, ok bool) { return 1.2, true }
 
-// forgetting grants everything, as a store does that forgets at once.
-type forgetting struct{ weir.Store }
-
-func (forgetting) Decide(_ context.Context, _ []weir.Claim, times int64, _ []weir.Decision) (int64, error) {
-	return times, nil
-}
-
 func user(limit *weir.Limit, i int) weir.Claim {
 	return weir.Claim{Key: fmt.Sprint("user-", i), Limit: limit, Cost: 1}
 }
@@ -545,7 +536,7 @@ func user(limit *weir.Limit, i int) weir.Claim {
 func TestFullCeilingFailsOpen(t *testing.T) {
 	const room = 1000
 	local := memstore.New(memstore.WithMaxKeys(room), memstore.WithoutOverflow())
-	c := newCeiling(forgetting{memstore.New()}, local, every)
+	c := newCeiling(granting{memstore.New()}, local, every)
 	store, limit := c, weir.MustLimit("user", weir.PerHour(10))
 	for i := range 3 * room {
 		if granted, err := store.Decide(t.Context(), []weir.Claim{user(limit, i)}, 1, nil); granted != 1 || err != nil {
@@ -568,7 +559,7 @@ func TestFullCeilingFailsOpen(t *testing.T) {
 // TestFullCeilingKeepsTheOthers: a decision about a newcomer counts, and is refused by, the other keys of it.
 func TestFullCeilingKeepsTheOthers(t *testing.T) {
 	local := memstore.New(memstore.WithMaxKeys(1), memstore.WithoutOverflow())
-	c := newCeiling(forgetting{memstore.New()}, local, every)
+	c := newCeiling(granting{memstore.New()}, local, every)
 	store, site := c, weir.Claim{Key: "all", Limit: weir.MustLimit("site", weir.PerHour(100)), Cost: 1}
 	store.Decide(t.Context(), []weir.Claim{site}, 1, nil)
 	limit, granted := weir.MustLimit("user", weir.PerHour(10)), int64(1)
@@ -582,11 +573,6 @@ func TestFullCeilingKeepsTheOthers(t *testing.T) {
 	if granted != 120 {
 		t.Errorf("the site was granted %d, its ceiling is 120", granted)
 	}
-}
-
-func ceilingNewCeiling(t testing.TB, next, local weir.Store, factor func(*weir.Limit) (float64, bool)) *ceiling {
-	t.Helper()
-	return newCeiling(next, local, factor)
 }
 
 // exactly leaves no room: all that the store may grant, and no more.

@@ -66,11 +66,11 @@ func (s batched) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	return at.wait(ctx, decisions)
 }
 
-var coalesceLimit = weir.MustLimit("limit", weir.FixedWindow{Limit: 5, Window: time.Hour})
+var five = weir.MustLimit("limit", weir.FixedWindow{Limit: 5, Window: time.Hour})
 
 // Hashes may be equal where claims are not.
 func TestHashCollisionsAreNotMerged(t *testing.T) {
-	a := weir.Claim{Key: "a", Limit: coalesceLimit, Cost: 1}
+	a := weir.Claim{Key: "a", Limit: five, Cost: 1}
 	b, anew, two := a, a, a
 	b.Key, anew.Limit, two.Cost = "b", weir.MustLimit("limit", weir.FixedWindow{Limit: 6, Window: time.Hour}), 2
 	batch := newSharedBatch(time.Time{})
@@ -89,7 +89,7 @@ func TestDecisionBeatsEndedContext(t *testing.T) {
 	cancel()
 	for range 100 {
 		l := &shard{}
-		at := l.join(1, []weir.Claim{{Key: "a", Limit: coalesceLimit, Cost: 1}}, false)
+		at := l.join(1, []weir.Claim{{Key: "a", Limit: five, Cost: 1}}, false)
 		b := l.take()
 		b.requests[0].Granted = 1
 		close(b.done)
@@ -106,8 +106,8 @@ func TestBatchesAreForgotten(t *testing.T) {
 	l := &shard{}
 	var entries []waiter
 	for range maxMerged {
-		entries = append(entries, l.join(1, []weir.Claim{{Key: "a", Limit: coalesceLimit, Cost: 1},
-			{Key: "b", Limit: coalesceLimit, Cost: 1}}, true))
+		entries = append(entries, l.join(1, []weir.Claim{{Key: "a", Limit: five, Cost: 1},
+			{Key: "b", Limit: five, Cost: 1}}, true))
 	}
 	b := l.take()
 	for _, at := range entries {
@@ -131,7 +131,7 @@ func TestBatchesAreForgotten(t *testing.T) {
 var plenty = weir.MustLimit("plenty", weir.TokenBucket{Capacity: 1_000_000, Refill: 1_000_000, Period: time.Second})
 
 // busy starts callers of other keys until further callers must wait. Their calls are held.
-func busy(t *testing.T, g *coalesceGated, s *coalescer) (calls []*coalesceCall) {
+func busy(t *testing.T, g *gated, s *coalescer) (calls []*heldCall) {
 	t.Helper()
 	for i := range enoughCalls {
 		asks(s, fmt.Sprint("busy-", i), 1)
@@ -140,7 +140,7 @@ func busy(t *testing.T, g *coalesceGated, s *coalescer) (calls []*coalesceCall) 
 	return calls
 }
 
-func letGo(calls []*coalesceCall) {
+func letGo(calls []*heldCall) {
 	for _, c := range calls {
 		c.letGo()
 	}
@@ -148,7 +148,7 @@ func letGo(calls []*coalesceCall) {
 
 // Other keys and other costs are other requests of the same batch, and so are other numbers under the same name.
 func TestDifferentClaimsAreSeparateRequests(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		a1, b, a2, a3 := asks(s, "a", 1), asks(s, "b", 1), asks(s, "a", 2), asks(s, "a", 1)
 		go s.Decide(context.Background(), []weir.Claim{{Key: "b", Limit: hour, Cost: 1}}, 1, nil) // wants no decision
@@ -172,7 +172,7 @@ func TestDifferentClaimsAreSeparateRequests(t *testing.T) {
 
 // Callers of different keys do not wait for each other while few calls are under way; those of one key do.
 func TestConcurrentRequests(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		held[0].letGo()
 		waits := asks(s, "busy-1", 1)
@@ -196,7 +196,7 @@ func TestConcurrentRequests(t *testing.T) {
 
 // Full batches do not wait for a call to end, but neither are they sent without bound.
 func TestFullBatchesAreSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		for i := range maxBatchClaims {
 			asks(s, fmt.Sprint("key-", i), 1)
@@ -232,7 +232,7 @@ func TestFullBatchesAreSent(t *testing.T) {
 
 // A batch is as large as its claims are many, not its requests.
 func TestBatchesAreFullByClaims(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		for i := range 10 {
 			var claims []weir.Claim
@@ -254,7 +254,7 @@ func TestBatchesAreFullByClaims(t *testing.T) {
 
 // So many callers of so large a cost that their product would be no number.
 func TestCostTimesCallersFits(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		var callers []*caller
 		for range 2*maxMerged + 1 {
@@ -272,15 +272,15 @@ func TestCostTimesCallersFits(t *testing.T) {
 }
 
 func TestAbandonedBatchIsNotSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		for range 3 {
 			a, b := asks(s, "a", 1), asks(s, "a", 1)
 			a.cancel()
 			b.cancel()
 			synctest.Wait()
-			a.gaveUp(t, context.Canceled, coalesceNotExecuted)
-			b.gaveUp(t, context.Canceled, coalesceNotExecuted)
+			a.gaveUp(t, context.Canceled, notExecuted)
+			b.gaveUp(t, context.Canceled, notExecuted)
 		}
 		c := asks(s, "b", 1)
 		stays := asks(s, "c", 1)
@@ -298,7 +298,7 @@ func TestAbandonedBatchIsNotSent(t *testing.T) {
 // A caller that leaves during the call does not learn the result, and may reuse its buffer while the store
 // still reads the key.
 func TestCallerLeavingDuringTheCallIsCharged(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		leaves := asksIn(ctx, cancel, s, "a", 1)
@@ -307,7 +307,7 @@ func TestCallerLeavingDuringTheCallIsCharged(t *testing.T) {
 		batch := g.next(t).is(t, "2×1 a")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		leaves.gaveUp(t, context.DeadlineExceeded, unknown)
+		leaves.gaveUp(t, context.DeadlineExceeded, perhapsExecuted)
 		stays.waits(t)
 		if string(leaves.key) != "#" {
 			t.Fatal("the buffer was not reused")
@@ -323,7 +323,7 @@ func TestCallerLeavingDuringTheCallIsCharged(t *testing.T) {
 
 // A single call has its caller's context; a batch has none of them.
 func TestContexts(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		first := asks(s, "a", 1)
 		alone := g.next(t)
 		second, third := asks(s, "a", 1), asks(s, "a", 1)
@@ -336,7 +336,7 @@ func TestContexts(t *testing.T) {
 		both := g.next(t).is(t, "2×1 a")
 		second.cancel()
 		synctest.Wait()
-		second.gaveUp(t, context.Canceled, unknown)
+		second.gaveUp(t, context.Canceled, perhapsExecuted)
 		if _, bounded := both.ctx.Deadline(); both.ctx.Err() != nil || bounded {
 			t.Error("a batch has the context of a caller")
 		}
@@ -344,7 +344,7 @@ func TestContexts(t *testing.T) {
 		third.wants(t, 1, 3)
 
 		late := asksIn(alone.ctx, first.cancel, s, "a", 1)
-		late.gaveUp(t, context.Canceled, coalesceNotExecuted)
+		late.gaveUp(t, context.Canceled, notExecuted)
 		g.none(t)
 	})
 }
@@ -353,7 +353,7 @@ func TestContexts(t *testing.T) {
 func TestPanics(t *testing.T) {
 	for name, ends := range map[string]func(){"panic": func() { panic("broken") }, "exit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+			inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 				first := asks(s, "a", 1)
 				alone := g.next(t)
 				second, third := asks(s, "a", 1), asks(s, "a", 1)
@@ -368,7 +368,7 @@ func TestPanics(t *testing.T) {
 				both.letGo()
 				for _, c := range []*caller{second, third} {
 					if !c.done || c.granted != 0 || !errors.Is(c.err, weir.ErrUnavailable) ||
-						!strings.Contains(c.err.Error(), unknown) {
+						!strings.Contains(c.err.Error(), perhapsExecuted) {
 						t.Errorf("done %v, granted %d, error %v", c.done, c.granted, c.err)
 					}
 					if name == "panic" && !strings.Contains(fmt.Sprint(c.err), "broken") {
@@ -384,7 +384,7 @@ func TestPanics(t *testing.T) {
 
 // An error of a request reaches its callers and no others.
 func TestErrorsReachTheirCallers(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		broken := errors.New("broken")
 		held := busy(t, g, s)
 		a, b, c := asks(s, "a", 1), asks(s, "a", 1), asks(s, "c", 1)
@@ -407,7 +407,7 @@ func TestErrorsReachTheirCallers(t *testing.T) {
 
 // Close waits for earlier callers, refuses later ones, and closes once.
 func TestClose(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		first := asks(s, "a", 1)
 		alone := g.next(t)
 		second := asks(s, "a", 1)
@@ -440,8 +440,8 @@ func TestClose(t *testing.T) {
 
 // A caller between its two checks does not get past Close.
 func TestCloseDuringDecide(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
-		_, err := s.Decide(coalesceClosing{context.Background(), s}, []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}, 1, nil)
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
+		_, err := s.Decide(closing{context.Background(), s}, []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}, 1, nil)
 		if err != weir.ErrClosed {
 			t.Errorf("error %v, want ErrClosed", err)
 		}
@@ -449,17 +449,17 @@ func TestCloseDuringDecide(t *testing.T) {
 	})
 }
 
-// coalesceClosing is a context that closes a store when it is asked whether it is over.
-type coalesceClosing struct {
+// closing is a context that closes a store when it is asked whether it is over.
+type closing struct {
 	context.Context
 	store *coalescer
 }
 
-func (c coalesceClosing) Err() error { return c.store.Close() }
+func (c closing) Err() error { return c.store.Close() }
 
 // Peeks, several times at once, leases and batches are not shared and do not wait.
 func TestPassThrough(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		waits := asks(s, "a", 1)
 		claims := []weir.Claim{{Key: "a", Limit: hour, Cost: 1}}
@@ -482,7 +482,7 @@ func TestPassThrough(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, err := range []error{s.Charge(t.Context(), claims, nil), s.Refund(t.Context(), claims, coalesceEpoch, nil),
+		for _, err := range []error{s.Charge(t.Context(), claims, nil), s.Refund(t.Context(), claims, epoch, nil),
 			s.Reset(t.Context(), claims)} {
 			if err != nil {
 				t.Error(err)
@@ -498,7 +498,7 @@ func TestPassThrough(t *testing.T) {
 
 // Operators read the layer's use from these counters.
 func TestStats(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		for range 3 {
 			asks(s, "a", 1)
@@ -519,7 +519,7 @@ func TestStats(t *testing.T) {
 // A request of more claims than share a script with others waits for none of them, but callers with its very claims
 // share its call, and callers of few claims do not wait for it.
 func TestWideRequestsPassOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		ask := func(name string, n int) {
 			go func() {
 				claims := make([]weir.Claim, n)
@@ -547,7 +547,7 @@ func TestWideRequestsPassOthers(t *testing.T) {
 		if next := g.next(t); len(next.requests) != 1 || next.requests[0].Times != 2 {
 			t.Errorf("the next call is %s", next.text())
 		} else {
-			letGo([]*coalesceCall{next})
+			letGo([]*heldCall{next})
 		}
 	})
 }
@@ -570,19 +570,17 @@ func onMemory(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	}
 }
 
-// coalesceBatched is onMemory, but each decision that can goes in a batch.
-func coalesceBatched(t testing.TB, clock func() weir.Instant) storetest.Handle {
+// alwaysBatched is onMemory, but each decision that can goes in a batch.
+func alwaysBatched(t testing.TB, clock func() weir.Instant) storetest.Handle {
 	h := onMemory(t, clock)
 	h.Store = batched{coalescer: h.Store.(*coalescer)}
 	return h
 }
 
-func TestVectorsBatched(t *testing.T) { storetest.Vectors(t, coalesceBatched) }
-func TestStoreBatched(t *testing.T)   { storetest.Run(t, coalesceBatched) }
+func TestVectorsBatched(t *testing.T) { storetest.Vectors(t, alwaysBatched) }
+func TestStoreBatched(t *testing.T)   { storetest.Run(t, alwaysBatched) }
 
-const coalesceEpoch = 1_790_000_000_000_000
-
-func still() weir.Instant { return coalesceEpoch }
+func still() weir.Instant { return epoch }
 
 // A lone caller costs no memory.
 func TestLoneCallerAllocatesNothing(t *testing.T) {
@@ -605,29 +603,29 @@ func TestLoneCallerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A coalesceGated store holds each call until the test lets it go on.
-type coalesceGated struct {
+// A gated store holds each call until the test lets it go on.
+type gated struct {
 	*memstore.Store
-	calls  chan *coalesceCall
+	calls  chan *heldCall
 	sent   []weir.Request // of the last batch
 	closed int
 }
 
-// A coalesceCall reached the store. Its claims were copied on arrival.
-type coalesceCall struct {
+// A heldCall reached the store. Its claims were copied on arrival.
+type heldCall struct {
 	ctx      context.Context
 	requests []weir.Request
 	do       func() // instead of deciding
 	goOn     chan struct{}
 }
 
-func newGated() *coalesceGated {
-	return &coalesceGated{Store: memstore.New(memstore.WithClock(still)), calls: make(chan *coalesceCall, 1000)}
+func newGated() *gated {
+	return &gated{Store: memstore.New(memstore.WithClock(still)), calls: make(chan *heldCall, 1000)}
 }
 
 // hold returns when the call may go on, and whether it is still to be decided.
-func (g *coalesceGated) hold(ctx context.Context, requests []weir.Request) bool {
-	c := &coalesceCall{ctx: ctx, goOn: make(chan struct{})}
+func (g *gated) hold(ctx context.Context, requests []weir.Request) bool {
+	c := &heldCall{ctx: ctx, goOn: make(chan struct{})}
 	for _, r := range requests {
 		r.Claims = slices.Clone(r.Claims)
 		for i := range r.Claims {
@@ -643,7 +641,7 @@ func (g *coalesceGated) hold(ctx context.Context, requests []weir.Request) bool 
 	return c.do == nil
 }
 
-func (g *coalesceGated) Decide(ctx context.Context, claims []weir.Claim, times int64,
+func (g *gated) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	decisions []weir.Decision) (int64, error) {
 	if !g.hold(ctx, []weir.Request{{Claims: claims, Times: times}}) {
 		return 0, errors.New("the call's own error")
@@ -651,20 +649,20 @@ func (g *coalesceGated) Decide(ctx context.Context, claims []weir.Claim, times i
 	return g.Store.Decide(ctx, claims, times, decisions)
 }
 
-func (g *coalesceGated) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (g *gated) DecideBatch(ctx context.Context, requests []weir.Request) {
 	g.sent = requests
 	if g.hold(ctx, requests) {
 		g.Store.DecideBatch(ctx, requests)
 	}
 }
 
-func (g *coalesceGated) Close() error {
+func (g *gated) Close() error {
 	g.closed++
 	return g.Store.Close()
 }
 
 // next is the call that reached the store and has not been looked at.
-func (g *coalesceGated) next(t *testing.T) *coalesceCall {
+func (g *gated) next(t *testing.T) *heldCall {
 	t.Helper()
 	synctest.Wait()
 	select {
@@ -677,7 +675,7 @@ func (g *coalesceGated) next(t *testing.T) *coalesceCall {
 }
 
 // all are the calls that reached the store and have not been looked at.
-func (g *coalesceGated) all(t *testing.T) (calls []*coalesceCall) {
+func (g *gated) all(t *testing.T) (calls []*heldCall) {
 	t.Helper()
 	for synctest.Wait(); len(g.calls) > 0; {
 		calls = append(calls, g.next(t))
@@ -685,7 +683,7 @@ func (g *coalesceGated) all(t *testing.T) (calls []*coalesceCall) {
 	return calls
 }
 
-func (g *coalesceGated) none(t *testing.T) {
+func (g *gated) none(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	if len(g.calls) > 0 {
@@ -693,7 +691,7 @@ func (g *coalesceGated) none(t *testing.T) {
 	}
 }
 
-func (c *coalesceCall) text() (text string) {
+func (c *heldCall) text() (text string) {
 	for _, r := range c.requests {
 		text += fmt.Sprintf("%d×%d %s ", r.Times, r.Claims[0].Cost, r.Claims[0].Key)
 	}
@@ -702,7 +700,7 @@ func (c *coalesceCall) text() (text string) {
 
 // is fails unless the call is that: "3×1 a 1×2 b" are three requests of one unit of a, and
 // one request of two units of b.
-func (c *coalesceCall) is(t *testing.T, want string) *coalesceCall {
+func (c *heldCall) is(t *testing.T, want string) *heldCall {
 	t.Helper()
 	if got := c.text(); got != want {
 		t.Fatalf("a call of %q, want %q", got, want)
@@ -710,7 +708,7 @@ func (c *coalesceCall) is(t *testing.T, want string) *coalesceCall {
 	return c
 }
 
-func (c *coalesceCall) letGo() {
+func (c *heldCall) letGo() {
 	close(c.goOn)
 	synctest.Wait()
 }
@@ -778,12 +776,7 @@ func (c *caller) gaveUp(t *testing.T, reason error, says string) {
 	}
 }
 
-const (
-	coalesceNotExecuted = "the call was not executed"
-	unknown             = "it is unknown whether the call was executed"
-)
-
-func inBubble(t *testing.T, test func(t *testing.T, g *coalesceGated, s *coalescer)) {
+func inBubble(t *testing.T, test func(t *testing.T, g *gated, s *coalescer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -795,16 +788,16 @@ func inBubble(t *testing.T, test func(t *testing.T, g *coalesceGated, s *coalesc
 	})
 }
 
-// coalesceThirds is a Cluster of three, of which the first is frozen: its calls end with their
+// slowThird is a Cluster of three, of which the first is frozen: its calls end with their
 // timeout, those of the others after a millisecond. A batch ends with the last of its calls.
-type coalesceThirds struct{ coalesceFrozen }
+type slowThird struct{ hanging }
 
 func nodeOf(claims []weir.Claim) int {
 	n, _ := strconv.Atoi(claims[0].Key)
 	return n % 3
 }
 
-func (f *coalesceThirds) Decide(ctx context.Context, claims []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
+func (f *slowThird) Decide(ctx context.Context, claims []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
 	if nodeOf(claims) == 0 {
 		return 0, f.hang(ctx)
 	}
@@ -816,7 +809,7 @@ func (f *coalesceThirds) Decide(ctx context.Context, claims []weir.Claim, _ int6
 	}
 }
 
-func (f *coalesceThirds) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (f *slowThird) DecideBatch(ctx context.Context, requests []weir.Request) {
 	var all sync.WaitGroup
 	for i := range requests {
 		all.Go(func() {
@@ -833,7 +826,7 @@ func (f *coalesceThirds) DecideBatch(ctx context.Context, requests []weir.Reques
 func TestPlacesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 64 * time.Millisecond
-		s := newCoalescerAt(&coalesceThirds{coalesceFrozen{memstore.New(), timeout * 15 / 16}}, timeout, 3, nodeOf)
+		s := newCoalescerAt(&slowThird{hanging{memstore.New(), timeout * 15 / 16}}, timeout, 3, nodeOf)
 		var all sync.WaitGroup
 		for i := range 1000 {
 			all.Go(func() {
@@ -1024,7 +1017,7 @@ func (r *register) check(t *testing.T, clients []*client) {
 			r.own(t, i, c)
 		case !errors.Is(c.err, context.Canceled) || !errors.Is(c.err, weir.ErrUnavailable):
 			t.Fatalf("client %d: %v", i, c.err)
-		case strings.Contains(c.err.Error(), unknown):
+		case strings.Contains(c.err.Error(), perhapsExecuted):
 			unknowns[fmt.Sprint(c.cost, c.key)]++
 		}
 	}
@@ -1111,24 +1104,24 @@ func FuzzSchedule(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { follows(t, script[:min(len(script), 500)], 1) })
 }
 
-// A coalesceFrozen store never answers: each call ends with its own timeout, or its context.
-type coalesceFrozen struct {
+// A hanging store never answers: each call ends with its own timeout, or its context.
+type hanging struct {
 	weir.Store
 	timeout time.Duration
 }
 
-func (f *coalesceFrozen) hang(ctx context.Context) error {
+func (f *hanging) hang(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	<-ctx.Done()
 	return weir.ErrUnavailable
 }
 
-func (f *coalesceFrozen) Decide(ctx context.Context, _ []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
+func (f *hanging) Decide(ctx context.Context, _ []weir.Claim, _ int64, _ []weir.Decision) (int64, error) {
 	return 0, f.hang(ctx)
 }
 
-func (f *coalesceFrozen) DecideBatch(ctx context.Context, requests []weir.Request) {
+func (f *hanging) DecideBatch(ctx context.Context, requests []weir.Request) {
 	err := f.hang(ctx)
 	for i := range requests {
 		requests[i].Err = err
@@ -1140,7 +1133,7 @@ func TestCallersDoNotWaitTwice(t *testing.T) {
 	const timeout = 64 * time.Millisecond
 	for _, keys := range []int{1, 100} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newCoalescer(&coalesceFrozen{memstore.New(), timeout * 15 / 16}, coalesceConfig{Timeout: timeout})
+			s := newCoalescer(&hanging{memstore.New(), timeout * 15 / 16}, coalesceConfig{Timeout: timeout})
 			limit := weir.MustLimit("limit", weir.PerSecond(1))
 			var all sync.WaitGroup
 			for i := range 400 {
@@ -1162,7 +1155,7 @@ func TestCallersDoNotWaitTwice(t *testing.T) {
 
 // While the store hangs, waiting callers come and go, and nothing grows.
 func TestLeavingCallersLeaveNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *coalesceGated, s *coalescer) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
 		held := busy(t, g, s)
 		stays := asks(s, "stays", 1)
 		for i := range 5 * maxMerged {

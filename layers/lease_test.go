@@ -478,15 +478,15 @@ func TestRefusalsInBatchesEarnNoLease(t *testing.T) {
 	})
 }
 
-// A leaseDistant store takes its time for each refund, and counts those that are under way.
-type leaseDistant struct {
+// A distantRefunds store takes its time for each refund, and counts those that are under way.
+type distantRefunds struct {
 	weir.Store
 	away            time.Duration
 	begun, underWay atomic.Int64
 	most            atomic.Int64
 }
 
-func (d *leaseDistant) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+func (d *distantRefunds) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
 	decisions []weir.Decision) error {
 	d.begun.Add(1)
 	d.most.Store(max(d.most.Load(), d.underWay.Add(1)))
@@ -520,7 +520,7 @@ func TestManyIdleKeysGoBackInTime(t *testing.T) {
 		t.Run(fmt.Sprint("closed: ", closed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := memstore.New()
-				below := &leaseDistant{Store: &unclosed{memory}, away: away}
+				below := &distantRefunds{Store: &unclosed{memory}, away: away}
 				store := newLeaser(below, tenth)
 				claims := lendTo(t, store, keys)
 				if n := store.Stats().Leases; n != keys {
@@ -988,11 +988,6 @@ func TestCloseDoesNotWaitForTheSweep(t *testing.T) {
 	})
 }
 
-// unclosed is a store that stays open, to look into.
-type unclosed struct{ weir.Store }
-
-func (*unclosed) Close() error { return nil }
-
 // Units of a lease that was reset are not spent, and not credited to anybody.
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1425,8 +1420,8 @@ func drawLimit(chance *rand.Rand, h time.Duration) weir.Spec {
 	return weir.SlidingCounter{Limit: n, Window: window, Slices: []int64{1, 2, 5}[chance.IntN(3)]}
 }
 
-// leaseNewWorld draws a world.
-func leaseNewWorld(seed uint64, b broken) *leaseWorld {
+// newLeaseWorld draws a world.
+func newLeaseWorld(seed uint64, b broken) *leaseWorld {
 	chance := rand.New(rand.NewPCG(seed, 5))
 	hold := []time.Duration{5, 10, 20, 100}[chance.IntN(4)] * time.Millisecond
 	w := &leaseWorld{seed: seed, broken: b, born: time.Now(), drift: chance.Int64N(1001) - 500,
@@ -1550,15 +1545,15 @@ func (w *leaseWorld) checkWindows() {
 	}
 }
 
-// A leaseTally is what worlds had in them, so that empty ones prove nothing.
-type leaseTally struct {
+// A worldTally is what worlds had in them, so that empty ones prove nothing.
+type worldTally struct {
 	leased, returned, lost, passed int64
 }
 
 // simulate runs a world and returns its first violation.
-func simulate(t *testing.T, seed uint64, b broken, sum *leaseTally) (err error) {
+func simulate(t *testing.T, seed uint64, b broken, sum *worldTally) (err error) {
 	synctest.Test(t, func(*testing.T) {
-		w := leaseNewWorld(seed, b)
+		w := newLeaseWorld(seed, b)
 		w.run()
 		if err = w.check(); err != nil {
 			err = fmt.Errorf("seed %d: %d nodes, %s, share %v, hold %v: %w", seed, len(w.nodes), w.limit,
@@ -1579,7 +1574,7 @@ func TestNoScheduleExceedsTheBound(t *testing.T) {
 	for group := range groups {
 		t.Run(fmt.Sprint(group), func(t *testing.T) {
 			t.Parallel()
-			var sum leaseTally
+			var sum worldTally
 			for i := range worlds / groups {
 				if err := simulate(t, uint64(group+i*groups), broken{}, &sum); err != nil {
 					t.Fatal(err)
@@ -1592,8 +1587,6 @@ func TestNoScheduleExceedsTheBound(t *testing.T) {
 		})
 	}
 }
-
-const leaseSecond = time.Second
 
 // always says the same of all limits.
 func always(t leaseTerms) func(*weir.Limit) leaseTerms {

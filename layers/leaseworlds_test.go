@@ -18,7 +18,7 @@ func TestSimulationDetectsBrokenNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(2000) {
-				if err := simulate(t, seed, b, new(leaseTally)); err != nil {
+				if err := simulate(t, seed, b, new(worldTally)); err != nil {
 					t.Log(err)
 					return
 				}

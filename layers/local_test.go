@@ -224,44 +224,6 @@ func TestWarmCountsOnlySelectedLimits(t *testing.T) {
 	}
 }
 
-var background = context.Background()
-
-var errAway = fmt.Errorf("%w: gone", weir.ErrUnavailable)
-
-// failing is a store with a programmable error.
-type failing struct {
-	weir.Store
-	err error
-}
-
-func (f *failing) Decide(ctx context.Context, claims []weir.Claim, times int64, d []weir.Decision) (int64, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return f.Store.Decide(ctx, claims, times, d)
-}
-
-func (f *failing) Charge(ctx context.Context, claims []weir.Claim, d []weir.Decision) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Charge(ctx, claims, d)
-}
-
-func (f *failing) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Refund(ctx, claims, at, d)
-}
-
-func (f *failing) Reset(ctx context.Context, claims []weir.Claim) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Reset(ctx, claims)
-}
-
 func newLocal(t testing.TB, nodes int) *localStore {
 	t.Helper()
 	local, err := newLocalStore(memstore.New(), localConfig{Nodes: nodes})
@@ -287,12 +249,10 @@ type fleet struct {
 	warm   []weir.Store
 }
 
-const localEpoch = 1_790_000_000_000_000
-
 func newFleet(t rapid.TB, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{}
-	f.clock.Store(localEpoch)
+	f.clock.Store(epoch)
 	now := memstore.WithClock(func() weir.Instant { return weir.Instant(f.clock.Load()) })
 	f.shared = memstore.New(now)
 	for range nodes {
@@ -308,8 +268,8 @@ func newFleet(t rapid.TB, nodes int) *fleet {
 
 func (f *fleet) after(d time.Duration) { f.clock.Add(d.Microseconds()) }
 
-// localAsk says how many units of times requests were granted.
-func localAsk(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64) int64 {
+// grantedUnits says how many units of times requests were granted.
+func grantedUnits(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64) int64 {
 	t.Helper()
 	granted, err := store.Decide(background, []weir.Claim{{Key: "key", Limit: limit, Cost: cost}}, times, nil)
 	if err != nil {
@@ -318,24 +278,11 @@ func localAsk(t rapid.TB, store weir.Store, limit *weir.Limit, cost, times int64
 	return granted * cost
 }
 
-// localCounted are the kinds of limits without leases, of n units.
-func localCounted(n int64) []weir.Spec {
-	return []weir.Spec{
-		weir.TokenBucket{Capacity: n, Refill: n, Period: time.Hour},
-		weir.TokenBucket{Capacity: n, Refill: 3, Period: time.Hour, Mode: weir.Step},
-		weir.FixedWindow{Limit: n, Window: time.Hour},
-		weir.FixedWindow{Limit: n, Window: time.Hour, Anchor: weir.Epoch},
-		weir.Calendar{Limit: n, Unit: weir.Day},
-		weir.SlidingLog{Limit: n, Window: time.Hour},
-		weir.SlidingCounter{Limit: n, Window: time.Hour, Slices: 6},
-	}
-}
-
 // During an outage each node grants a share, less its grants from before.
 func TestSwitchGrantsNoFreshBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, n := rapid.IntRange(1, 7).Draw(t, "nodes"), rapid.Int64Range(1, 60).Draw(t, "units")
-		limit := weir.MustLimit("limit", rapid.SampledFrom(localCounted(n)).Draw(t, "spec"))
+		limit := weir.MustLimit("limit", rapid.SampledFrom(counted(n)).Draw(t, "spec"))
 		f := newFleet(t, nodes)
 		share := (n + int64(nodes) - 1) / int64(nodes)
 		before, after := make([]int64, nodes), make([]int64, nodes)
@@ -343,7 +290,7 @@ func TestSwitchGrantsNoFreshBudget(t *testing.T) {
 			for range rapid.IntRange(0, 40).Draw(t, name) {
 				i := rapid.IntRange(0, nodes-1).Draw(t, "node")
 				cost, times := rapid.Int64Range(1, 5).Draw(t, "cost"), rapid.Int64Range(1, 4).Draw(t, "times")
-				granted[i] += localAsk(t, stores(i), limit, cost, times)
+				granted[i] += grantedUnits(t, stores(i), limit, cost, times)
 			}
 		}
 		each("before", func(i int) weir.Store { return f.warm[i] }, before)
@@ -364,11 +311,11 @@ func TestSwitchGrantsNoFreshBudget(t *testing.T) {
 
 // The share is there, too: nodes that had granted nothing grant all of it.
 func TestSwitchLeavesTheShare(t *testing.T) {
-	for _, spec := range localCounted(10) {
+	for _, spec := range counted(10) {
 		f, limit := newFleet(t, 3), weir.MustLimit("limit", spec)
-		localAsk(t, f.warm[0], limit, 1, 3)
+		grantedUnits(t, f.warm[0], limit, 1, 3)
 		for i, want := range []int64{1, 4, 4} {
-			if got := localAsk(t, f.locals[i], limit, 1, 10); got != want {
+			if got := grantedUnits(t, f.locals[i], limit, 1, 10); got != want {
 				t.Errorf("%s: node %d grants %d, want %d", spec, i, got, want)
 			}
 		}
@@ -380,8 +327,8 @@ func TestCostsAreCounted(t *testing.T) {
 	for _, c := range []struct{ cost, times, left int64 }{{3, 2, 4}, {3, 3, 1}, {3, 4, 0}, {11, 1, 0}, {1, 10, 0},
 		{1, 20, 0}, {10, 2, 0}} {
 		f, limit := newFleet(t, 2), weir.MustLimit("limit", weir.PerDay(20))
-		localAsk(t, f.warm[0], limit, c.cost, c.times)
-		if left := localAsk(t, f.locals[0], limit, 1, 100); left != c.left {
+		grantedUnits(t, f.warm[0], limit, c.cost, c.times)
+		if left := grantedUnits(t, f.locals[0], limit, 1, 100); left != c.left {
 			t.Errorf("%d × %d leave %d of 10, want %d", c.times, c.cost, left, c.left)
 		}
 	}
@@ -397,15 +344,15 @@ func TestSwitchCarriesNoDebt(t *testing.T) {
 		f, limit := newFleet(t, 4), weir.MustLimit("limit", spec)
 		for range 3600 {
 			f.after(time.Second)
-			if got := localAsk(t, f.warm[0], limit, 7, 14); got != 98 {
+			if got := grantedUnits(t, f.warm[0], limit, 7, 14); got != 98 {
 				t.Fatalf("%s: %d granted of 98", spec, got)
 			}
 		}
-		if got := localAsk(t, f.locals[0], limit, 1, 1000); got != 0 {
+		if got := grantedUnits(t, f.locals[0], limit, 1, 1000); got != 0 {
 			t.Errorf("%s: %d granted at once", spec, got)
 		}
 		f.after(time.Second)
-		if got := localAsk(t, f.locals[0], limit, 1, 1000); got != 25 {
+		if got := grantedUnits(t, f.locals[0], limit, 1, 1000); got != 25 {
 			t.Errorf("%s: %d granted in the second after an hour of all the traffic, want a quarter of 100", spec, got)
 		}
 	}
@@ -416,7 +363,7 @@ func TestWarmCountsALog(t *testing.T) {
 	f, limit := newFleet(t, 4), weir.MustLimit("limit", weir.SlidingLog{Limit: 100, Window: time.Second})
 	for range 10 {
 		f.after(100 * time.Millisecond)
-		localAsk(t, f.warm[0], limit, 1, 10)
+		grantedUnits(t, f.warm[0], limit, 1, 10)
 	}
 	for i := range 10 {
 		f.after(100 * time.Millisecond)
@@ -426,7 +373,7 @@ func TestWarmCountsALog(t *testing.T) {
 		} else if i > 7 {
 			want = 10
 		}
-		if got := localAsk(t, f.locals[0], limit, 1, 100); got != want {
+		if got := grantedUnits(t, f.locals[0], limit, 1, 100); got != want {
 			t.Errorf("%d ms after the switch %d were granted, want %d", 100*(i+1), got, want)
 		}
 	}
@@ -434,7 +381,7 @@ func TestWarmCountsALog(t *testing.T) {
 
 // Undivided limits are counted in full, debts included: a ban is one.
 func TestWarmCountsWholeLimits(t *testing.T) {
-	now := memstore.WithClock(func() weir.Instant { return localEpoch })
+	now := memstore.WithClock(func() weir.Instant { return epoch })
 	local, err := newLocalStore(memstore.New(now), localConfig{Nodes: 4,
 		Whole: func(*weir.Limit) bool { return true }})
 	if err != nil {
@@ -457,7 +404,7 @@ func TestWarmCountsWholeLimits(t *testing.T) {
 }
 
 func TestWarmFollowsRefundsAndResets(t *testing.T) {
-	for _, spec := range localCounted(8) {
+	for _, spec := range counted(8) {
 		f, limit := newFleet(t, 2), weir.MustLimit("limit", spec)
 		all := []weir.Claim{{Key: "key", Limit: limit, Cost: 4}}
 		d := make([]weir.Decision, 1)
@@ -486,8 +433,8 @@ func TestWarmFollowsRefundsAndResets(t *testing.T) {
 func byTwoClocks(t *testing.T) (local *localStore, warm weir.Store, theirs, ours *atomic.Int64) {
 	t.Helper()
 	theirs, ours = new(atomic.Int64), new(atomic.Int64)
-	theirs.Store(localEpoch)
-	ours.Store(localEpoch + 3*time.Hour.Microseconds())
+	theirs.Store(epoch)
+	ours.Store(epoch + 3*time.Hour.Microseconds())
 	clock := func(c *atomic.Int64) memstore.Option {
 		return memstore.WithClock(func() weir.Instant { return weir.Instant(c.Load()) })
 	}
@@ -567,15 +514,15 @@ func TestWarmFollowsLeases(t *testing.T) {
 	f.after(20 * time.Second) // 2 expired
 	take(local, lease("2", true), 0, "expired")
 	take(local, lease("new", false), 0, "while two are held")
-	if err := warm.Refund(background, lease("0", false), localEpoch, nil); err != nil {
+	if err := warm.Refund(background, lease("0", false), epoch, nil); err != nil {
 		t.Fatal(err)
 	}
 	take(local, lease("new", false), 1, "after one was released")
-	if err := local.Refund(background, lease("0", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
+	if err := local.Refund(background, lease("0", false), epoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("released twice: %v", err)
 	}
 	// A lease that the store has lost is dropped here too.
-	if err := warm.Refund(background, lease("new", false), localEpoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
+	if err := warm.Refund(background, lease("new", false), epoch, nil); !errors.Is(err, weir.ErrLeaseGone) {
 		t.Errorf("what was taken here is gone there: %v", err)
 	}
 	take(local, lease("newer", false), 1, "after that")
@@ -677,7 +624,7 @@ func TestLocalManyCallers(t *testing.T) {
 				one := []weir.Claim{{Key: fmt.Sprint(i % 10), Limit: limit, Cost: 1}}
 				warm.Decide(background, one, 1, nil)
 				local.Decide(background, one, 1, nil)
-				warm.Refund(background, one, localEpoch, nil)
+				warm.Refund(background, one, epoch, nil)
 			}
 		})
 	}

@@ -3,19 +3,11 @@
 package layers
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir"
 )
-
-// localGranting grants all, at no cost.
-type localGranting struct{ weir.Store }
-
-func (localGranting) Decide(_ context.Context, _ []weir.Claim, times int64, _ []weir.Decision) (int64, error) {
-	return times, nil
-}
 
 var kinds = map[string][]weir.Spec{
 	"bucket": {weir.PerHour(1000)},
@@ -33,7 +25,7 @@ func of(specs []weir.Spec) (list []weir.Claim) {
 
 func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 	for name, specs := range kinds {
-		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).mirror(localGranting{}),
+		for what, store := range map[string]weir.Store{"warm": newLocal(t, 3).mirror(granting{}),
 			"local": newLocal(t, 3)} {
 			list, d := of(specs), make([]weir.Decision, len(specs))
 			ask := func() { store.Decide(background, list, 1, d) }

@@ -94,8 +94,8 @@ func (s *refusalCache) Kept() (n int) {
 // Room counts the refusals that there is room for.
 func (s *refusalCache) Room() int { return len(s.table.sets) * setWays }
 
-// refusalSetSize is the size of a set in memory.
-const refusalSetSize = unsafe.Sizeof(refusalSet{})
+// setSize is the size of a set in memory.
+const setSize = unsafe.Sizeof(refusalSet{})
 
 func TestReturnedUnitsForget(t *testing.T) {
 	c := refusalClaim(weir.PerHour(2), 2)
@@ -124,8 +124,8 @@ func TestReturnedUnitsForget(t *testing.T) {
 	}
 }
 
-// A refusalGated store's calls wait until they are let through: before the store decides, and before they return.
-type refusalGated struct {
+// A gatedChanges store's calls wait until they are let through: before the store decides, and before they return.
+type gatedChanges struct {
 	weir.Store
 	decide, refund gate
 }
@@ -142,13 +142,13 @@ func (g *gate) do(call func()) {
 
 func shut() gate { return gate{make(chan struct{}), make(chan struct{})} }
 
-func (g *refusalGated) Decide(ctx context.Context, claims []weir.Claim, times int64,
+func (g *gatedChanges) Decide(ctx context.Context, claims []weir.Claim, times int64,
 	d []weir.Decision) (granted int64, err error) {
 	g.decide.do(func() { granted, err = g.Store.Decide(ctx, claims, times, d) })
 	return granted, err
 }
 
-func (g *refusalGated) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
+func (g *gatedChanges) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant,
 	d []weir.Decision) (err error) {
 	g.refund.do(func() { err = g.Store.Refund(ctx, claims, at, d) })
 	return err
@@ -163,7 +163,7 @@ func TestRefundDiscardsConcurrentAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			below := memstore.New()
 			below.Charge(t.Context(), c, nil)
-			g := &refusalGated{below, shut(), shut()}
+			g := &gatedChanges{below, shut(), shut()}
 			layer := refusalOver(t, g)
 			var wait sync.WaitGroup
 			for _, step := range order {
@@ -195,7 +195,7 @@ func TestRefundDiscardsConcurrentAnswers(t *testing.T) {
 func TestRefusalsAreIgnoredDuringARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := []weir.Claim{refusalClaim(weir.PerHour(1), 1)}
-		g := &refusalGated{Store: memstore.New(), refund: shut()}
+		g := &gatedChanges{Store: memstore.New(), refund: shut()}
 		layer := refusalOver(t, g)
 		layer.Decide(t.Context(), c, 1, nil)
 		if layer.Kept() != 1 {
@@ -223,7 +223,7 @@ func TestFailedRefundForgets(t *testing.T) {
 	s.ask(1, true, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	layer := refusalOver(t, refusalFailing{s.below})
+	layer := refusalOver(t, failedRefund{s.below})
 	layer.Decide(ctx, []weir.Claim{c}, 1, nil)
 	if layer.Kept() != 1 {
 		t.Fatal("nothing was learned")
@@ -236,9 +236,9 @@ func TestFailedRefundForgets(t *testing.T) {
 	}
 }
 
-type refusalFailing struct{ weir.Store }
+type failedRefund struct{ weir.Store }
 
-func (refusalFailing) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
+func (failedRefund) Refund(context.Context, []weir.Claim, weir.Instant, []weir.Decision) error {
 	return weir.ErrUnavailable
 }
 
@@ -249,11 +249,6 @@ func refusalOver(tb testing.TB, next weir.Store, opts ...refusalOption) *refusal
 	tb.Cleanup(func() { store.Close() })
 	return store
 }
-
-// shared is a store that several nodes have; it outlives each of them.
-type shared struct{ *memstore.Store }
-
-func (shared) Close() error { return nil }
 
 func openRedis(t testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	t.Helper()
@@ -796,8 +791,8 @@ func (s *answering) Decide(_ context.Context, _ []weir.Claim, times int64, d []w
 func (s *answering) Close() error { return nil }
 
 func TestSetFillsItsCacheLines(t *testing.T) {
-	if refusalSetSize != 128 {
-		t.Errorf("a set has %d bytes, want 128: two cache lines, and none that it shares", refusalSetSize)
+	if setSize != 128 {
+		t.Errorf("a set has %d bytes, want 128: two cache lines, and none that it shares", setSize)
 	}
 }
 
@@ -1026,7 +1021,7 @@ func nodes(t *testing.T, n int, updates Updates) (layers []*refusalCache, warned
 		warnings = append(warnings, text)
 	})
 	for range n {
-		layers = append(layers, refusalOver(t, shared{below}, withUpdates(updates), warn))
+		layers = append(layers, refusalOver(t, &unclosed{below}, withUpdates(updates), warn))
 	}
 	return layers, func() []string {
 		mu.Lock()
@@ -1287,7 +1282,7 @@ func TestRefusalsAreNeverTooLong(t *testing.T) {
 		weir.SlidingCounter{Limit: 4, Window: 2 * time.Second, Slices: 4}}
 	recalled := int64(0)
 	for seed := range uint64(400) {
-		w := refusalNewWorld(t, specs[seed%uint64(len(specs))], rand.New(rand.NewPCG(seed, 1)))
+		w := newRefusalWorld(t, specs[seed%uint64(len(specs))], rand.New(rand.NewPCG(seed, 1)))
 		for range 300 {
 			w.step()
 		}
@@ -1319,13 +1314,13 @@ type letter struct {
 	about   []weir.Claim
 }
 
-func refusalNewWorld(t *testing.T, spec weir.Spec, random *rand.Rand) *refusalWorld {
+func newRefusalWorld(t *testing.T, spec weir.Spec, random *rand.Rand) *refusalWorld {
 	w := &refusalWorld{t: t, random: random, now: 1_790_000_000_000_000, taken: []weir.Instant{0}}
 	w.below = memstore.New(memstore.WithClock(func() weir.Instant { return w.now }))
 	t.Cleanup(func() { w.below.Close() })
 	clock := withClock(func() time.Duration { return time.Duration(w.now) * time.Microsecond })
 	for i := range w.nodes {
-		node := newCarriedNode(shared{w.below}, clock, withLongest(believed), withRefusals(64))
+		node := newCarriedNode(&unclosed{w.below}, clock, withLongest(believed), withRefusals(64))
 		w.nodes[i], w.unsure[i] = node, make(map[weir.Claim]weir.Instant)
 		w.limits[i] = weir.MustLimit(fmt.Sprint("limit-", i), spec)
 	}

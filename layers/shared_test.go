@@ -77,11 +77,3 @@ func TestConcurrentCallers(t *testing.T) {
 	}
 	all.Wait()
 }
-
-// configured applies the options of a test to a zero configuration.
-func configured[C any, O ~func(*C)](options []O) (config C) {
-	for _, option := range options {
-		option(&config)
-	}
-	return config
-}
