@@ -230,6 +230,28 @@ func TestNoTemplateIsExecuted(t *testing.T) {
 	}
 }
 
+// TestTheCommandExecutesNoTemplate: cobra links its templates as soon as one of these is called.
+func TestTheCommandExecutesNoTemplate(t *testing.T) {
+	sources, err := files(".go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sources {
+		if !within(name, "server", "tools") {
+			continue
+		}
+		text, err := read(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range []string{"SetVersionTemplate(", "SetUsageTemplate(", "SetHelpTemplate("} {
+			if strings.Contains(text, call) {
+				t.Errorf("%s calls %s…): the binary would be 15 MB larger", name, call)
+			}
+		}
+	}
+}
+
 // compilesGRPC are the public packages whose users compile gRPC.
 var compilesGRPC = []string{"grpclimit"}
 

@@ -67,6 +67,7 @@ func message(err error) string {
 }
 
 func newRoot(system *System) *cobra.Command {
+	var shows bool // the version
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "Distributed rate limiter: server, gateway and command-line tools",
@@ -84,13 +85,18 @@ allow. Limits are counted in this process, or in a Redis that several processes 
   # Check the file, and show how it would decide a request.
   weir check weir.yaml
   weir explain --config weir.yaml -X POST https://api.example.com/login`,
-		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if shows {
+				return printVersion(cmd)
+			}
+			return cmd.Help()
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version(),
 	}
-	root.SetVersionTemplate("weir {{.Version}}\n")
+	// Not by cobra's own flag: SetVersionTemplate executes a template, which doubles the binary.
+	root.Flags().BoolVarP(&shows, "version", "v", false, "version for weir")
 	root.SetIn(system.In)
 	root.SetOut(system.Out)
 	root.SetErr(system.Err)

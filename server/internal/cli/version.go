@@ -15,11 +15,13 @@ func newVersion() *cobra.Command {
 		Long:    "Print the version, the source revision, and the version of Go.",
 		Example: "  weir version",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "weir %s\n", version())
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd) },
 	}
+}
+
+func printVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s\n", version())
+	return err
 }
 
 // number is the version, such as "v0.2.0", or "(devel)" if it is unknown.
