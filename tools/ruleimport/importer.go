@@ -54,16 +54,16 @@ type Result struct {
 	Omitted int // notes beyond the bound
 }
 
-// Formats are the readers of each format.
-var Formats = map[string]func(*Job){"envoy": envoy, "nginx": nginx}
+// formats are the readers of each format.
+var formats = map[string]func(*Job){"envoy": envoy, "nginx": nginx}
 
 // Names are the names of the formats.
-func Names() []string { return slices.Sorted(maps.Keys(Formats)) }
+func Names() []string { return slices.Sorted(maps.Keys(formats)) }
 
 // Import reads configurations as one rule set. The error of a configuration that cannot be read is a *rules.Error with
 // the lines.
 func Import(format string, texts []Text, include Include) (*Result, error) {
-	read, ok := Formats[format]
+	read, ok := formats[format]
 	if !ok {
 		return nil, fmt.Errorf("the format is %.80q; allowed: %s", format, strings.Join(Names(), ", "))
 	}

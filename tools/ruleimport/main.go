@@ -4,30 +4,26 @@ import (
 	"fmt"
 	"io"
 	"os"
-)
 
-// Exit codes of Main, the same as weir import's.
-const (
-	exitUsage   = 2
-	exitNoEqual = 3
+	"github.com/weirproject/weir/internal/program"
 )
 
 // Main is a program that imports the files of its arguments with a reader of another format: rules go to the standard
 // output, and settings without an equal to the standard error.
-func Main(program string, read func(*Job)) {
+func Main(name string, read func(*Job)) {
 	if len(os.Args) < 2 {
-		fmt.Fprintf(os.Stderr, "name a file, such as: %s FILE; - is the standard input\n", program)
-		os.Exit(exitUsage)
+		fmt.Fprintf(os.Stderr, "name a file, such as: %s FILE; - is the standard input\n", name)
+		os.Exit(program.Usage)
 	}
-	code, err := run(program, read, os.Args[1:])
+	code, err := run(name, read, os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = exitUsage
+		code = program.Usage
 	}
 	os.Exit(code)
 }
 
-func run(program string, read func(*Job), names []string) (code int, err error) {
+func run(by string, read func(*Job), names []string) (code int, err error) {
 	var files []Text
 	for _, name := range names {
 		in, shown := os.Stdin, "stdin"
@@ -44,7 +40,7 @@ func run(program string, read func(*Job), names []string) (code int, err error) 
 		}
 		files = append(files, Text{shown, data})
 	}
-	result, err := Read(program, read, files, nil)
+	result, err := Read(by, read, files, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +51,7 @@ func run(program string, read func(*Job), names []string) (code int, err error) 
 	fmt.Print(text)
 	result.List(os.Stderr)
 	if len(result.Notes) > 0 {
-		code = exitNoEqual
+		code = program.Found
 	}
 	return code, nil
 }

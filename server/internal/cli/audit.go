@@ -33,10 +33,13 @@ type auditCommand struct {
 type auditRun func(*auditCommand, context.Context, audit.Reader) error
 
 func newAudit(s *System) *cobra.Command {
-	return groupOf("audit", "Search and follow the audit log", `Search and follow the audit log that weir serve --audit writes: refusals, bans, operators'
+	return groupOf("audit", "Search and follow the audit log",
+		`Search and follow the audit log that weir serve --audit writes: refusals, bans, operators'
 changes, changes of rules, and store outages. It is read where it is written: from the Redis of
---store, which has the records of all nodes, or from a file.`, `  weir audit query --store redis://127.0.0.1:6379 --rule login --since 1h
-  weir audit tail audit.log --outcome ban`, auditQuery(s), auditTail(s))
+--store, which has the records of all nodes, or from a file.`,
+		`  weir audit query --store redis://127.0.0.1:6379 --rule login --since 1h
+  weir audit tail audit.log --outcome ban`,
+		auditQuery(s), auditTail(s))
 }
 
 func auditQuery(s *System) *cobra.Command {

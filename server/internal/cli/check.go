@@ -247,8 +247,8 @@ func ceilingsOf(file string, set *rules.Set) (notes []finding) {
 			if factor == 0 || float64(most) <= math.Ceil(factor*float64(limit.Most())) {
 				continue
 			}
-			notes = append(notes, note(file, fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at most "+
-				"%d at once, since two windows can meet", rule.Name(), factor, limit, most)))
+			notes = append(notes, note(file, fmt.Sprintf("rule %s: with local_ceiling %v of %s one node passes at "+
+				"most %d at once, since two windows can meet", rule.Name(), factor, limit, most)))
 		}
 	}
 	return notes

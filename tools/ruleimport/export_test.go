@@ -1,0 +1,4 @@
+package ruleimport
+
+// Formats are the readers of each format.
+var Formats = formats
