@@ -1,5 +1,5 @@
 // Package storetest is the conformance suite that every [weir.Store] passes: the
-// embedded one, Redis, and every layer that promises exactness.
+// embedded one, Redis, and the stacks of layers that rules ask for.
 //
 //	func TestStore(t *testing.T)   { storetest.Run(t, open) }
 //	func TestVectors(t *testing.T) { storetest.Vectors(t, open) }
