@@ -100,8 +100,8 @@ func (g *Gate) shortenBans(ctx context.Context, list []banCounter) []banCounter 
 	})
 }
 
-// shorten makes a ban end sooner, also in the answer. Of two that do so at once, the second may double it, and the next
-// request shortens it again. Where it fails, the next request tries.
+// shorten makes a ban end sooner, also in the answer. If two requests do so at the same time, both may charge the ban,
+// which then lasts twice as long until the next request shortens it. After an error the next request tries again.
 func (p *banCounter) shorten(ctx context.Context) {
 	p.told.RetryAfter -= p.excess
 	p.told.ResetAfter = p.told.RetryAfter

@@ -60,8 +60,7 @@ func (g *Gate) decide(ctx context.Context, questions []Question) {
 	g.count(ctx, questions)
 }
 
-// decideOne decides one request. Most decisions are of one, so it makes no Question: to fill one takes a tenth of the
-// time.
+// decideOne decides one request, as most calls do. It fills no Question, which would take a tenth of the time.
 func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Verdict) error {
 	set := ask.Rules
 	if set == nil {
@@ -104,8 +103,8 @@ func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) err
 type batch struct{ requests []weir.Request }
 
 // decideTogether decides questions of at most one time each in one call of the store. The followers of a single
-// question join this call, before its outcome is known, and a charge of theirs that the outcome makes void is
-// refunded. Those of several questions take a second call: until the refund, other questions would see the charge.
+// question join this call, before its outcome is known; if the outcome makes their charge void, it is refunded. The
+// followers of several questions take a second call: until the refund, other questions would see the charge.
 func (g *Gate) decideTogether(ctx context.Context, questions []Question) {
 	b := g.batches.Get().(*batch)
 	defer g.batches.Put(b)

@@ -95,7 +95,7 @@ func callerLeft(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// counting is the most time for the counts that a decision does not include.
+// counting bounds the time for the counts after a decision.
 func (g *Gate) counting() time.Duration { return max(countTimeout, g.budget.Timeout) }
 
 // detached is a context for work that goes on after the caller leaves, within the rest of the budget.

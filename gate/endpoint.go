@@ -2,7 +2,7 @@ package gate
 
 import "github.com/weirproject/weir/rules"
 
-// adoptEndpoints keeps the paths that the rules before told apart.
+// adoptEndpoints keeps the paths that the previous rules told apart.
 func adoptEndpoints(set, before *rules.Set) {
 	if before != nil && set.Endpoints() != nil && before.Endpoints() != nil {
 		set.Endpoints().Adopt(before.Endpoints())

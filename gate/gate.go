@@ -83,8 +83,8 @@ type Gate struct {
 // An Option changes what New makes.
 type Option func(*Gate)
 
-// WithLocal sets the store that decides rules with on_store_error: local while the store does not answer: an embedded
-// one that belongs to this process. A memstore, and the Store of a layers.Stack, need no local store.
+// WithLocal sets an embedded store of this process. While the shared store does not answer, it decides the rules with
+// on_store_error: local. A memstore, and the Store of a layers.Stack, need no local store.
 func WithLocal(local weir.Store) Option { return func(g *Gate) { g.local = local } }
 
 // WithClock sets the clock of rules' schedules, for tests and replays; the store has its clock.
@@ -196,8 +196,8 @@ func (g *Gate) Decide(ctx context.Context, r *rules.Request, ask Ask, v *Verdict
 	return err
 }
 
-// began is the time since the start, for observers; 0 if there is no observer. time.Since reads one clock where
-// time.Now reads two, and a clock is a tenth of a decision in memory.
+// began is the time since the start, for observers; 0 if there is no observer. time.Since reads one clock and time.Now
+// two; reading a clock takes a tenth of a decision in memory.
 func (g *Gate) began() (at time.Duration) {
 	if g.observed() {
 		at = time.Since(g.start)

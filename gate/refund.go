@@ -62,7 +62,8 @@ func refundLatest(ctx context.Context, store weir.Store, claim weir.Claim) (weir
 	return d[0], nil
 }
 
-// latest is the instant of the latest charge, if units count for that long, or one that refunds like it.
+// latest is the instant of the latest charge under a limit whose units count for so many microseconds. Where the reply
+// does not tell (counts is 0), the present has the same effect in a refund.
 func latest(d *weir.Decision, counts int64) weir.Instant {
 	if counts == 0 {
 		return d.At

@@ -22,7 +22,7 @@ type guard struct {
 	used     bool // the last call found that it was repeated as often as the rule allows
 }
 
-// idState is the knowledge about an id.
+// An idState says whether the store has seen an id.
 type idState uint8
 
 const (
@@ -75,15 +75,15 @@ func (v *Verdict) identifyAsk(ask *Ask) error {
 	return v.identify(nil, 0, ask.ID, ask.Keep)
 }
 
-// A part is claims of a verdict as one call decides them.
+// A part is the claims of a verdict that one call decides.
 type part struct {
 	claims    []weir.Claim
 	decisions []weir.Decision
 	from      int   // the place of the first in the verdict
-	places    []int // nil: they are adjacent. Those below 0 are of repetitions: −1 − the index of their guard
+	places    []int // nil: they are adjacent. A place below 0 is a count of repetitions: −1 − the index of its guard
 }
 
-// part is adjacent claims.
+// part returns the claims of the verdict between two places.
 func (v *Verdict) part(from, to int) part {
 	return part{claims: v.claims[from:to], decisions: v.decisions[from:to], from: from}
 }
@@ -207,8 +207,9 @@ func (v *Verdict) forgetIDs() {
 	}
 }
 
-// rest is the claims that are decided again: without the claims of the ids that were found, but with one that counts
-// the repetitions of a rule's. An id of Ask leaves only bans to decide: no claim, if no ban is in force.
+// rest returns the claims that are decided again: the claims that no found id stands for, and for each found id of a
+// rule one that counts its repetitions. The id of an Ask stands for all claims but bans, so without a ban in force the
+// rest is empty.
 func (v *Verdict) rest(whole *part) (call part) {
 	call.places = []int{}
 	charged := false

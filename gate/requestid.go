@@ -3,9 +3,9 @@ package gate
 import "github.com/weirproject/weir/internal/requestid"
 
 // RequestID is the request's X-Request-Id, or the trace id of its traceparent (W3C Trace Context). A value that is too
-// long, or is not printable ASCII, is left out, because it is a client's text. Of a request without an id that does not
-// pass it is the one that the front end makes and tells the client, if its attributes have MakeRequestID() string; else
-// it is "". It is for observers: after Decide it is "". The text may be in a reused buffer of the front end, so clone a
+// long, or is not printable ASCII, is left out, because it is a client's text. A request without such an id that does
+// not pass has the id that the front end makes and tells the client, if its attributes have MakeRequestID() string;
+// else "". It is for observers: after Decide it is "". The text may be in a reused buffer of the front end, so clone a
 // text that is kept.
 //
 // The verdict keeps the attributes, not the request: a pointer to the request would move each caller's to the heap.

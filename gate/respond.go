@@ -118,7 +118,8 @@ func (g *Gate) SettleResponse(ctx context.Context, guard Charged, receipt Receip
 	return nil
 }
 
-// counts reports whether the units stay charged after a response. The id of an Ask does unless it is freed.
+// counts reports whether the units stay charged after a response. The claim of Ask.ID does, unless the response
+// frees it.
 func (c *Charged) counts(response *Response, frees bool) bool {
 	if c.Rule == nil {
 		return !frees || !c.Claim.Once

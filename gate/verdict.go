@@ -154,8 +154,8 @@ func (v *Verdict) At(i int) Check {
 	}
 }
 
-// Counted returns the rule and the claim of the ith check if it counts as a request of the rule: limits of one rule
-// are adjacent and granted together, so that only the first does. The rule is nil for the caller's own claims. It
+// Counted returns the rule and the claim of the ith check if it counts as a request of the rule. The limits of one rule
+// are adjacent and granted together, so only the first of them counts. The rule is nil for the caller's own claims. It
 // serves observers of each request, since it copies less than At.
 func (v *Verdict) Counted(i int) (rule *rules.Rule, claim *weir.Claim, shadow, granted, ok bool) {
 	a := &v.about[i]

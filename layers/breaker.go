@@ -48,7 +48,7 @@ import (
 // breaker opens. Its own valve, which shuts after 256 abandoned calls in a row, is for programs without a
 // breaker; behind a breaker it is seldom reached, and a probe opens it again.
 
-// A breakerConfig configures the layer. The unexported fields are constants but for tests.
+// A breakerConfig configures the layer. Tests alone change the unexported fields.
 type breakerConfig struct {
 	// Slow is the duration that makes a call slow, which is a failure: more than 0, such as three quarters of
 	// the store's timeout. (A fixed default would take a healthy but distant store for dead.) It bounds probes as well.
@@ -143,7 +143,7 @@ func (b *breaker) admits(t *phase, now time.Duration) bool {
 	return t.state == stateHalfOpen && rand.Int64N(int64(b.config.ramp)) < int64(now-t.began)
 }
 
-// An callOutcome counts the requests of one admitted call by their effect on the breaker.
+// A callOutcome counts the requests of one admitted call by their effect on the breaker.
 type callOutcome struct {
 	answered int64
 	slow     int64 // answered, but later than breakerConfig.Slow
@@ -175,9 +175,8 @@ func (b *breaker) over(ctx context.Context) bool {
 }
 
 // late corrects an outcome for a call that took at least breakerConfig.Slow: abandoned requests count as lost. In a
-// batch with lost requests, the answered ones are not called slow, because the time at which they were answered is
-// unknown: (tempting, and wrong) calling them slow would refuse the callers of two nodes of a Cluster because the third
-// is frozen.
+// batch with lost requests, the answered ones do not count as slow, because the time of each answer is unknown: if
+// they did, a frozen node of a Cluster would have the callers of the two others refused.
 func (o *callOutcome) late(took, slow time.Duration) {
 	if o.lost+o.left == 0 {
 		o.slow, o.answered = o.answered, 0

@@ -1,10 +1,10 @@
 // Package layers assembles the layers before a shared store, in the order that keeps the promise of each. From
 // the caller to the store:
 //
-//	warm      the local store counts the shared one's grants
+//	warm      counts the shared store's grants in the local store, so that it knows them in an outage
 //	ceiling   bounds what one node passes, for limits with a ceiling
 //	lease     takes units ahead of need, for limits with lease terms; above recall, which must see the refunds
-//	recall    remembers refusals
+//	recall    answers from its refusal cache
 //	coalesce  shares calls among concurrent callers
 //	breaker   fails at once while the store is unavailable
 //
@@ -34,7 +34,7 @@ const clusterRefusal = time.Second
 // Terms configure the layers for one limit. The zero Terms are exact, without local counts.
 type Terms struct {
 	// LeaseShare, above 0 and at most 1, lets a node take units ahead of need: at most this fraction of the last known
-	// remainder at a time, and of the limit at once. 0.1 is a good one. LeaseHold is the longest time that it
+	// remainder at a time, and of the limit at once; 0.1 is a good value. LeaseHold is the longest time that it
 	// holds a unit, 1ms to 10s; 0 is 100ms. Invalid terms are no lease.
 	LeaseShare float64
 	LeaseHold  time.Duration

@@ -30,7 +30,7 @@ type Metrics struct {
 
 	looks           prometheus.Counter
 	degraded        atomic.Uint64
-	crowded         prometheus.Counter
+	tooMany         prometheus.Counter
 	took            tally.Latency
 	storeTook       [len(storeOperations)]tally.Latency
 	stored          [len(storeOperations)]atomic.Bool // the operation can be called
@@ -58,7 +58,7 @@ func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
 	m.ruleTallies.Store(newRuleTallies())
 	m.looks = newCounter("weir_looks_total", "Peeks and dry runs, which charge nothing.")
-	m.crowded = newCounter("weir_too_many_claims_total",
+	m.tooMany = newCounter("weir_too_many_claims_total",
 		"Requests decided by on_store_error, because their rules exceed the maximum of claims per decision.")
 	m.storeErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_errors_total",
 		Help: "Failed store calls, by operation, without invalid input and canceled requests."}, []string{"operation"})
@@ -77,7 +77,7 @@ func New(version string) *Metrics {
 		Help:        "Version of weir and of Go as labels; the value is 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
-	m.registry.MustRegister(m, m.looks, m.crowded, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
+	m.registry.MustRegister(m, m.looks, m.tooMany, m.storeErrors, storeUp, m.ruleCount, m.loadedAt, m.fresh, build)
 	m.process.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -122,7 +122,7 @@ func (m *Metrics) observe(v *gate.Verdict) (noise uint64) {
 		m.degraded.Add(1)
 	}
 	if errors.Is(v.Err, gate.ErrTooManyClaims) {
-		m.crowded.Inc()
+		m.tooMany.Inc()
 	}
 	reason := v.Reason
 	if v.Found {

@@ -105,8 +105,8 @@ func (s *Store) decideWave(ctx context.Context, b *batch, entries []entry, order
 	b.wait.Wait()
 }
 
-// wave is how many entries, from the first on, share no key with one of another shape before it,
-// and whether any share a key at all.
+// wave counts the leading entries that share no key with an earlier entry of another shape, and reports whether any
+// two of them share a key.
 func (b *batch) wave(entries []entry) (n int, ordered bool) {
 	clear(b.seen)
 	for i := range entries {
@@ -162,7 +162,7 @@ func (s *Store) checkRequest(r *weir.Request) bool {
 	return r.Err == nil
 }
 
-// once is 1 for a request of one time; scripts decide the others first.
+// once is 1 for a request with times 1; scripts decide the others first.
 func (e *entry) once() int {
 	if e.Times == 1 {
 		return 1
@@ -170,7 +170,7 @@ func (e *entry) once() int {
 	return 0
 }
 
-// note finds keys that stand in more than one entry. The batch step of a packedKind reads all keys
+// note finds the keys that more than one entry has. The batch step of a packedKind reads all keys
 // before it writes, so it is not for them.
 func (b *batch) note(i int) {
 	e := &b.entries[i]

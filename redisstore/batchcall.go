@@ -42,7 +42,7 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 	}
 }
 
-// several counts the requests of other than one time, which come first.
+// several counts the requests with other times than 1, which come first.
 func several(chunk []entry) (n int) {
 	for n < len(chunk) && chunk[n].Times != 1 {
 		n++
@@ -160,8 +160,8 @@ func word(packed string) int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// readPacked takes the reply of the batch step of a packedKind apart: after now, a number of each
-// request for each value of its state, and then what several times were granted.
+// readPacked takes the reply of the batch step of a packedKind apart: the time, then for each request one number for
+// each value of its state, and last the granted times of the requests with other times than 1.
 func (a *arguments) readPacked(chunk []entry, multi int, driven bool) (again []entry, err error) {
 	several := 1 + width(a.kinds)*len(chunk)
 	if err := a.unpack(several+multi, driven); err != nil {

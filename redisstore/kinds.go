@@ -108,7 +108,7 @@ var (
 	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
 )
 
-// algorithms are how the algorithms are decided, by number: what ends the name in the key of a state, and the kind of
+// algorithms is the table of algorithms, by number: the mark that ends the name in the key of a state, and the kind of
 // a limit.
 var algorithms = [...]struct {
 	mark string
@@ -196,9 +196,9 @@ func ladder(l *weir.Limit, cost, most int64) string {
 // cancelBytes is how long the part of a claim in cancelArgs is.
 const cancelBytes = 4 * 8
 
-// cancelArgs are, for each claim: back_, the units that are given back; due_, when their grant
-// was to act; and the capacity of
-// a bucket, as time in whole microseconds and a part, or in a stepped bucket as units: room_ and roompart_.
+// cancelArgs are, for each claim: back_, the units that are given back; due_, the instant at which their grant was to
+// act; room_ and roompart_, the capacity of a bucket as time, in whole microseconds and a fraction, or of a stepped
+// bucket in units.
 func cancelArgs(c *call) string {
 	packed := make([]byte, 0, len(c.claims)*cancelBytes)
 	for i := range c.claims {

@@ -24,7 +24,7 @@ const (
 
 // Scan looks at some of the keys in Redis, and returns claims, for Reset, of the keys of limits with the names, of any
 // algorithm. It begins at the cursor of the call before, "" at first; next is "" after the last key. A key
-// that is there all the time is found, perhaps more than once; one that is charged meanwhile may be.
+// that exists during the whole scan is found, perhaps more than once; a key that is created meanwhile may be found.
 func (s *Store) Scan(ctx context.Context, cursor string, names ...string) (
 	claims []weir.Claim, next string, err error) {
 	list, able := s.conn.(scanner)

@@ -24,8 +24,8 @@ import (
 // of a grant that was to wait: see cancelArgs.
 //
 // A key expires at an odd millisecond, 2 * ceil(µs / 2000) + 1: Redis 7.2.0 to 7.2.4 write
-// a number that ends in eight zeros as 1.8e+12, which PXAT takes for no number, and every
-// charge to a window that ends at such an instant would fail. An odd one is written out.
+// a number that ends in eight zeros as 1.8e+12, which PXAT refuses, so every charge to a window
+// that ends at such an instant would fail. An odd number is written out.
 //
 // The step shared holds functions for all claims of a kind, which are in a script once. Their
 // names do not end with _.
@@ -165,8 +165,8 @@ func (s *scripts) shared(kinds []*kind) string {
 // assembleBatch decides requests separately, one after the other: an error of the state of one does not affect the
 // others. So each is a call of a function by pcall, but for the usual kinds: their twins have a step for batches.
 //
-// ARGV is how many of the requests, the first ones, do not ask once; how many arguments each has, or 0 if all have
-// the same; for scripts without such a step 1 if no key stands twice; times of the requests that do not ask once; the
+// ARGV is: the number of leading requests with other times than 1; the number of arguments of each request, or 0 if
+// all have the same; for scripts without such a step, 1 if no key occurs twice; the times of the leading requests; the
 // arguments. The reply is packed: now, and for each request the number granted and the numbers of its states, or the
 // code of a request that changed no state. Texts of errors follow, one for each request that failed.
 func (s *scripts) assembleBatch(kinds []*kind, behind bool) string {
