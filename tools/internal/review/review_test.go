@@ -67,6 +67,7 @@ func TestBoundsOfRules(t *testing.T) {
 		"{name: a, algorithm: sliding_log, limit: [5/1m, 20/1h]}":                                          {"5", "20", "480"},
 		"{name: a, limit: [concurrency 5 ttl 1m, concurrency 3 ttl 1m]}":                                   {none, none, none},
 		"{name: a, limit: [concurrency 5 ttl 1m, fixed_window 10/1d epoch]}":                               {"20", "20", "20"},
+		"{name: a, limit: none}":                                                                           {"0", "0", "0"},
 		"{name: a, limit: 5/1m, mode: shadow}":                                                             {none, none, none, "a shadow rule refuses nothing"},
 		"{name: a, limit: 5/1m, key: user, enforce_percent: 10}":                                           {"9", "304", "7204", "enforced for 10% of the keys; the others have no bound"},
 		"{name: a, limit: 5/1m, key: user, enforce_percent: 0}":                                            {none, none, none, "enforced for no key"},
