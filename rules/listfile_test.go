@@ -14,7 +14,6 @@ import (
 )
 
 // someLists has every file list two values that are right for any component.
-var someLists = rules.WithFiles(func(string) ([]byte, error) { return []byte("192.0.2.1\n192.0.2.2\n"), nil })
 
 // filesOf are files by their names.
 func filesOf(texts map[string]string) rules.Option {
