@@ -13,8 +13,6 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// someLists has every file list two values that are right for any component.
-
 // filesOf are files by their names.
 func filesOf(texts map[string]string) rules.Option {
 	files := fstest.MapFS{}
