@@ -12,8 +12,8 @@ type Spec interface {
 	String() string
 	// compile checks the numbers and fills l with them.
 	compile(l *Limit) error
-	// most is the largest number of units that l, which has the spec, grants within any time of so many µs; 0 if it is
-	// unbounded.
+	// most is the largest number of units that l, which has the spec, grants within any us microseconds; 0 if there is
+	// no bound.
 	most(l *Limit, us int64) int64
 	// with is the spec with other units a period; a burst and an overdraft change in proportion.
 	with(units int64) Spec

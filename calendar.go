@@ -26,8 +26,8 @@ func (l *Limit) Bounds(now Instant) (start, end Instant) {
 
 type calendarPeriod struct{ start, end Instant }
 
-// calendarPeriods are the two that were used last: when a period ends, each key needs the
-// one of its state and the new one.
+// calendarPeriods are the two periods that were used last: when a period ends, each key needs
+// the period of its state and the new one.
 type calendarPeriods [2]calendarPeriod
 
 func (l *Limit) calendarBounds(now Instant) (start, end Instant) {
@@ -59,7 +59,7 @@ func (l *Limit) dateBounds(t time.Time) (start, end Instant) {
 }
 
 // shortest is the shortest period of a calendar in its zone. An hour is shorter only where clocks are set forward by a
-// part of one.
+// part of an hour.
 func (l *Limit) shortest() time.Duration {
 	switch forward := setForward(l.zone); l.unit {
 	case Minute:

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// usualHold is how long units of a concurrency limit are held, as this process saw it.
-type usualHold struct {
+// meanHold is the mean time for which units of a concurrency limit are held, as this process saw it.
+type meanHold struct {
 	mean   atomic.Int64 // ns, weighted towards the last ones; 0: no release was seen
 	wanted atomic.Bool  // a wait was asked for: only then each release is worth reading a clock
 }
 
-// Advice is the wait to send to a client that the limit refuses, if wait is the decision's RetryAfter. Of most limits
-// it is wait. Of a [Concurrency] limit wait is an upper bound, when leases expire without a release; Advice is the
-// spec's RetryAfter, else the usual time between a grant and its release in this process, from 1 s to wait. Before the
+// Advice is the wait to send to a refused client, if wait is the decision's RetryAfter. For most limits it is wait. For
+// a [Concurrency] limit wait is an upper bound, the time until leases expire without a release: there Advice is the
+// spec's RetryAfter, else the mean time between a grant and its release in this process, from 1 s to wait. Before the
 // first release it is a tenth of the time-to-live.
 func (l *Limit) Advice(wait time.Duration) time.Duration {
 	if wait == 0 || wait == Never || !l.Leases() {

@@ -38,7 +38,7 @@ type Limit struct {
 	unit      CalendarUnit
 	zone      *time.Location
 	bounds    atomic.Pointer[calendarPeriods] // the calendar periods that were used last
-	hold      usualHold
+	hold      meanHold
 
 	peak   int64 // most units that are granted between any two neighboring instants
 	counts int64 // µs for which a unit counts after its charge; 0 where units do not return one by one

@@ -43,7 +43,7 @@ type Answer struct {
 	Allowed bool
 	// Repeated reports whether AllowOnce found its id: the request was granted before, and is not charged again.
 	Repeated bool
-	// Limit is the one that decided: of several, the one that can never grant, else the
+	// Limit is the limit that decided: of several, the one that can never grant, else the
 	// one with the longest wait, else with the least remaining, else the first.
 	Limit *Limit
 	// Decision is that limit's, with the longest Delay of all limits. Wait sleeps the Delay;

@@ -23,7 +23,7 @@ const (
 // RetryAfter of this claim is not 0: it is a repetition of the granted one. If RetryAfter is 0, other claims have
 // refused. A Refund of all claims, this one too, frees the id.
 //
-// The id stands with the keys, limits and costs of claims: with others it is another id. It has 1 to 256 bytes, and is
+// The id belongs to the keys, limits and costs of claims: beside others it is another id. It has 1 to 256 bytes, and is
 // kept for 1s to 24h. Leases have ids already: claims of leases cannot have such an id.
 func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 	switch {

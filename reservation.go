@@ -181,7 +181,7 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // error: the cost is settled, but a lease had expired before, and another caller may have held its
 // units meanwhile.
 //
-// actual is the cost for each limit of the reservation. One that ReserveEach made is settled
+// actual is the cost for each limit of the reservation. A reservation of ReserveEach is settled
 // by SettleEach, unless actual is 0.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if n := r.limits(); r.each && actual != 0 && n > 1 {

@@ -114,8 +114,8 @@ func LeakyMeter(size, leak int64, period time.Duration) TokenBucket {
 
 // LeakyQueue is the leaky bucket as a queue, which shapes: one unit leaves each
 // period/leak, up to queue units wait their turn, more are refused. A granted caller
-// sleeps Decision.Delay ([Limiter.Wait] does), so that callers leave evenly spaced. One that
-// cancels frees its place only if no caller was granted after it.
+// sleeps Decision.Delay ([Limiter.Wait] does), so that callers leave evenly spaced. A caller
+// that cancels frees its place only if no caller was granted after it.
 func LeakyQueue(leak int64, period time.Duration, queue int64) TokenBucket {
 	return TokenBucket{Capacity: 1, Refill: leak, Period: period, Overdraft: queue}
 }

@@ -58,8 +58,8 @@ type Claim struct {
 	// claim out, and layers do not answer for the store.
 	Once bool
 
-	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. It keeps all
-	// that the numbers of the last charge would still count, if they are other ones than Limit's.
+	// Settle is read by Charge only: the units correct an earlier charge, by a cost that is known now. If the last
+	// charge was under other numbers than Limit's, all units that those still count stay charged.
 	Settle bool
 
 	// Delay is read by Refund only: the Delay of the Decision that granted these units. Until

@@ -242,7 +242,7 @@ func (q *queue) next() (ctx context.Context, c costs, times int64, wait time.Dur
 		q.dropUnused()
 		return nil, nil, 0, 0
 	}
-	most := min(q.limiter.mostTimes(first.costs), maxTogether)
+	most := min(q.limiter.maxTimes(first.costs), maxTogether)
 	if !q.failed.IsZero() {
 		most = 1 // a call without an answer may have charged for all
 	}
@@ -256,9 +256,9 @@ func (q *queue) next() (ctx context.Context, c costs, times int64, wait time.Dur
 	return context.WithoutCancel(first.ctx), first.costs, times, wait
 }
 
-// mostTimes is how many requests of these costs one call may ask for: as many as can be granted
+// maxTimes is how many requests of these costs one call may ask for: as many as can be granted
 // at once. Where a grant may have a delay or a lease it is one, because each has its own.
-func (l *Limiter) mostTimes(c costs) int64 {
+func (l *Limiter) maxTimes(c costs) int64 {
 	most := int64(MaxUnits)
 	for i, limit := range l.limits {
 		if limit.lends() || limit.Leases() {
