@@ -73,6 +73,7 @@ type pair struct {
 	one    rules.Spec
 	steps  []string // drawn from
 	moves  []time.Duration
+	back   bool  // some moves go back
 	most   int64 // times of a request
 	costs  []int64
 	ids    []string // of requests
@@ -117,7 +118,10 @@ var features = []struct {
 	}},
 	{"charge full", func(p *pair) { p.one.Charge = rules.ChargeFull }},
 	{"full store", func(p *pair) { p.full = true }},
-	{"clock steps back", func(p *pair) { p.moves = append(p.moves, -1, -3*time.Second, -25*time.Second) }},
+	{"clock steps back", func(p *pair) {
+		p.moves = append(p.moves, -1, -3*time.Second, -25*time.Second)
+		p.back = true
+	}},
 	{"several at once", func(p *pair) { p.most = 5 }},
 	{"costs", func(p *pair) { p.costs = []int64{0, 1, 2, 3, 5} }},
 	{"edits", func(p *pair) { p.steps = append(p.steps, "edit", "edit") }},
@@ -189,7 +193,7 @@ func (p *pair) play(t *testing.T, store weir.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.model = &slowGate{newModel(p.clock.read), set, p.full}
+	p.model = &slowGate{newModel(p.clock.read), set, p.full, p.back}
 	d := rand.New(rand.NewPCG(p.seed, 11))
 	log := ""
 	for i := range pairSteps {
@@ -299,7 +303,7 @@ func (p *pair) verdict(v *gate.Verdict) string {
 	}
 	for i := range v.Len() {
 		c := v.At(i)
-		if !c.Decided {
+		if !c.Decided || c.Shadow && p.back {
 			continue
 		}
 		p.waits = max(p.waits, c.Decision.RetryAfter.Microseconds())

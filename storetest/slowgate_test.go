@@ -16,8 +16,9 @@ import (
 // ahead and given back. In a full store all keys of a limit are one.
 type slowGate struct {
 	*modelStore
-	set  *rules.Set
-	full bool
+	set       *rules.Set
+	full      bool
+	clockBack bool // the clock steps back, and shadow rules are not compared: see alone
 }
 
 // A charge is a claim that was granted.
@@ -36,6 +37,7 @@ type slowCheck struct {
 	granted   int64
 	decision  weir.Decision
 	shown     bool
+	hidden    bool // not compared
 	repeated  bool // it was left out: its id was found
 }
 
@@ -57,7 +59,7 @@ func (r *slowRequest) text() string {
 		text += fmt.Sprintf(", ban of %v", length)
 	}
 	for i := range r.checks {
-		if c := &r.checks[i]; c.shown {
+		if c := &r.checks[i]; c.shown && !c.hidden {
 			owes := r.outcome == gate.Passed && c.rule.ChargesFull() && r.ask.Times > 0
 			text += checkText(&c.claim, &c.decision, c.granted, owes)
 		}
@@ -289,14 +291,20 @@ func (g *slowGate) follow(r *slowRequest) {
 	}
 }
 
+// alone decides a shadow rule or a candidate. The gate may charge it in one call with the enforced rules and refund that
+// if they refuse: such a charge drops expired entries that a clock which steps back would still have found.
 func (g *slowGate) alone(r *slowRequest, checks []slowCheck, times int64) {
 	all := make([]*slowCheck, len(checks))
 	for i := range checks {
 		all[i] = &checks[i]
 	}
-	if _, ok := g.takeOnce(all, times); ok {
-		r.checks = append(r.checks, checks...)
+	if _, ok := g.takeOnce(all, times); !ok {
+		return
 	}
+	for i := range checks {
+		checks[i].hidden = g.clockBack
+	}
+	r.checks = append(r.checks, checks...)
 }
 
 // comparable is how many requests a candidate decides: those that all but its own rule grant.
