@@ -73,9 +73,9 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"rules", value[File]{shape: shape{name: "rule", most: bounds.Rules, list: true}, read: (*decoder).rules},
 		"the list of rules; `[]` for none; at most 100,000", required},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
-		"the [services](../howto/gateway.md#services-and-routes) behind the gateway; at most 1,000", "none"},
+		"the [services](services.md) behind the gateway; at most 1,000", "none"},
 	{"routes", several(&routeFields, bounds.Routes, true, func(f *File) *[]RouteSpec { return &f.Routes }),
-		"which [requests](../howto/gateway.md#services-and-routes) are forwarded to which service; at most 1,000",
+		"which [requests](services.md) are forwarded to which service; at most 1,000",
 		"none"},
 }}
 
@@ -376,7 +376,7 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 		r.Body = d.long(p, n, bounds.Body)
 	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
 		"the rule's `label`, if it has one; anything else is a [text](responses.md#responses) with placeholders",
-		"`problem`; of the gateway a [page](../howto/gateway.md#responses) for browsers"},
+		"`problem`; of the gateway a [page](forwarding.md#responses) for browsers"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},
 }}

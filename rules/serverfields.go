@@ -31,7 +31,7 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 		"1 to 1,073,741,824: keys of rules with `on_store_error: local` that each process counts in memory while the " +
 			"store answers", "`1000000`"},
 	{"state", setting("text", func(s *Server) *string { return &s.State }),
-		"file that preserves the [counts in memory](weir.md#keep-counts) across restarts", "none"},
+		"file that preserves the [counts in memory](../howto/deploying.md#keep-counts) across restarts", "none"},
 	{"config", within(&configFields), "reads of a file or URL in `--config`", ""},
 	{"rules", headed(&hashFields), "see `rules.redis`", ""},
 	{"ledger", headed(&ledgerFields), "see `ledger.url`", ""},

@@ -205,7 +205,7 @@ const (
 
 var onStoreError = []StoreError{Local, AllowAll, RefuseAll}
 
-// A ServiceSpec is a service behind a gateway as plain data, with the values of a file. See docs/howto/gateway.md.
+// A ServiceSpec is a service behind a gateway as plain data, with the values of a file. See docs/reference/services.md.
 type ServiceSpec struct {
 	Name      string
 	Addresses []string // URLs of one scheme, each perhaps followed by its weight: "http://10.0.0.1:8080 weight 3"
@@ -245,7 +245,7 @@ type ServiceTLS struct {
 	Verify     string // "full", as also "", or "none": any certificate is accepted
 }
 
-// A RouteSpec forwards the requests that meet every condition to a service. See docs/howto/gateway.md.
+// A RouteSpec forwards the requests that meet every condition to a service. See docs/reference/services.md.
 type RouteSpec struct {
 	Name        string
 	Host        []string // as in Match; none: any

@@ -41,7 +41,7 @@ func examples(t *testing.T, command string) (list []string) {
 // shown are the lines for a shell in the pages about the command.
 func shown(t *testing.T) (list []string) {
 	t.Helper()
-	for _, name := range []string{"reference/weir.md", "howto/audit.md", "howto/alerts.md"} {
+	for _, name := range []string{"reference/weir.md", "howto/deploying.md", "howto/audit.md", "howto/alerts.md"} {
 		page, err := os.ReadFile("../../../docs/" + name)
 		if err != nil {
 			t.Fatal(err)

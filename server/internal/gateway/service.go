@@ -36,7 +36,7 @@ type notConnected struct{ error }
 
 func (e *notConnected) Unwrap() error { return e.error }
 
-// send sends a request to an address, and if that fails to others: see docs/howto/gateway.md, Retries. The request is
+// send sends a request to an address, and if that fails to others: see docs/reference/services.md, Retries. The request is
 // the gateway's own, so its URL may be changed.
 func (s *service) send(p *routedRequest, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
 	var tried uint64

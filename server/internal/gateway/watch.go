@@ -63,7 +63,7 @@ func (r *rotation) steady(answer []netip.Addr) []netip.Addr {
 	return answer
 }
 
-// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/howto/gateway.md,
+// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/reference/services.md,
 // Health.
 type watcher struct {
 	*service
