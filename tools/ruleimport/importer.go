@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/internal/ruleset/ledger"
+	"github.com/weirproject/weir/internal/yamltree"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -155,9 +156,7 @@ type Job struct {
 	problems []rules.Problem
 	names    map[string]bool // of rules
 	size     int
-	visited  int // nodes of YAML
-	aliases  int
-	over     bool // there were too many of them
+	budget   yamltree.Budget
 }
 
 // sized counts the bytes of a file, and reports too many.

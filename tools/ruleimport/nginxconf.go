@@ -8,6 +8,7 @@ import (
 const (
 	maxIncludes   = 1000    // files that are included
 	maxDirectives = 200_000 // of all files
+	maxDepth      = 64      // nesting
 )
 
 // A directive is a directive of a file of nginx, with the directives of its block.
