@@ -36,8 +36,8 @@ type notConnected struct{ error }
 
 func (e *notConnected) Unwrap() error { return e.error }
 
-// send sends a request to an address, and if that fails to others: see docs/reference/services.md, Retries. The request is
-// the gateway's own, so its URL may be changed.
+// send sends a request to an address, and if that fails to others: see Retries in docs/reference/services.md. It may
+// change the URL, because the request is the gateway's own.
 func (s *service) send(p *routedRequest, r *http.Request, log *slog.Logger, upstreamHost bool) (*http.Response, error) {
 	var tried uint64
 	var last error

@@ -63,8 +63,8 @@ func (r *rotation) steady(answer []netip.Addr) []netip.Addr {
 	return answer
 }
 
-// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See docs/reference/services.md,
-// Health.
+// A watcher keeps the pool of a service current: it resolves names, and checks addresses. See Health in
+// docs/reference/services.md.
 type watcher struct {
 	*service
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
