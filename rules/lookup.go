@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -153,8 +154,88 @@ func (w *wildcard) covers(parts []pattern) bool {
 	return true
 }
 
-// LookupText is Lookup for one text: a key in the form of AppendKey, as lists of bans print it, or,
-// where the rule's key has one component, its value. The error is a *weir.InputError.
+// fixedBy are the values of Rule.fixed.
+func (r *Rule) fixedBy(m *Match) (list []string) {
+	for i := range r.components {
+		var values []string
+		switch c := &r.components[i]; c.source {
+		case sourceService:
+			values = m.Service
+		case sourceDescriptor:
+			values = m.Descriptor[c.name]
+		}
+		if len(values) != 1 || values[0] == "*" {
+			continue
+		}
+		if list == nil {
+			list = make([]string, len(r.components))
+		}
+		list[i] = values[0]
+	}
+	return list
+}
+
+// completed returns the values of a key of which a text is the only value that the rule's match leaves open.
+func (r *Rule) completed(text string) (values []string) {
+	if len(r.components) == 1 {
+		return []string{text}
+	}
+	values = slices.Clone(r.fixed)
+	open := slices.Index(values, "")
+	if open < 0 || slices.Contains(values[open+1:], "") {
+		return nil
+	}
+	values[open] = text
+	return values
+}
+
+// shown returns the values in a text such as "edge: a=1, b=2", as people are shown a key with descriptors; nil for
+// another text, and for one that is the text of several keys.
+func (r *Rule) shown(text string) (values []string) {
+	before := r.namesBefore()
+	if len(before) == 0 {
+		return nil
+	}
+	rest, ok := strings.CutPrefix(text, before[0])
+	for _, name := range before[1:] {
+		var value string
+		if value, rest, ok = strings.Cut(rest, name); !ok || strings.Contains(rest, name) {
+			return nil
+		}
+		values = append(values, value)
+	}
+	if !ok {
+		return nil
+	}
+	return append(values, rest)
+}
+
+// namesBefore are the texts before the values of a key that people are shown with its names; none if it has no
+// descriptors.
+func (r *Rule) namesBefore() (list []string) {
+	described := false
+	for i := range r.components {
+		c := &r.components[i]
+		described = described || c.source == sourceDescriptor
+		name := strings.TrimPrefix(c.word(), "descriptor.") + "="
+		switch domain := r.components[0].source == sourceService; {
+		case i == 0 && domain:
+			name = ""
+		case i == 1 && domain:
+			name = ": " + name
+		case i > 0:
+			name = ", " + name
+		}
+		list = append(list, name)
+	}
+	if !described {
+		return nil
+	}
+	return list
+}
+
+// LookupText is Lookup for one text: a key in the form of AppendKey; one with descriptors as lists show it to people,
+// "edge: a=1, b=2"; or a value, if the rule's match leaves open that of one component. The error is a *weir.InputError.
 func (r *Rule) LookupText(text string) (key []byte, limits []*weir.Limit, err error) {
 	values, is := r.split(text)
 	switch {
@@ -164,8 +245,12 @@ func (r *Rule) LookupText(text string) (key []byte, limits []*weir.Limit, err er
 		}
 		key = []byte(text)
 		return key, r.limitsOf(key, nil), nil
-	case len(r.components) == 1:
-		return r.Lookup([]string{text})
+	}
+	if values = r.shown(text); values == nil {
+		values = r.completed(text)
+	}
+	if values != nil {
+		return r.Lookup(values)
 	}
 	return nil, nil, &weir.InputError{Field: "key", Given: text[:min(len(text), 130)],
 		Allowed: fmt.Sprintf("a key of rule %s as bans are listed, or a value for each of its components: %s", r.name,

@@ -17,6 +17,10 @@ func TestLookupText(t *testing.T) {
 - {name: one, key: [client.ip], limit: 5/1m, overrides: [{key: [203.0.113.0/24], limit: 9/1m}, {key: [2001:db8::/48], limit: 8/1m}]}
 - {name: two, key: [user, header.X-A trim lower], limit: 5/1m, overrides: [{key: [ann, "x*"], limit: 7/1m}]}
 - {name: all, limit: 5/1m}
+- {name: deep, match: {service: edge, descriptor: {plan: free}}, key: [service, descriptor.plan, descriptor.user], limit: 5/1m, overrides: [{key: [edge, free, ann], limit: 7/1m}]}
+- {name: pair, match: {service: edge}, key: [service, descriptor.a, descriptor.b], limit: 5/1m}
+- {name: flat, key: [descriptor.a], limit: 5/1m}
+- {name: plan, match: {service: edge, descriptor: {plan: free}}, key: [service, descriptor.plan], limit: 5/1m}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +55,17 @@ func TestLookupText(t *testing.T) {
 		{"two", "ann", "", ""},
 		{"all", "all", "all", "5/1m0s"},
 		{"one", "client.ip=12:203.0.113.7", "", ""},
+		{"deep", "ann", "service=4:edge descriptor.plan=4:free descriptor.user=3:ann", "7/1m0s"}, // the match says the rest
+		{"deep", "edge: plan=free, user=ann", "service=4:edge descriptor.plan=4:free descriptor.user=3:ann", "7/1m0s"},
+		{"pair", "edge: a=1, b=2", "service=4:edge descriptor.a=1:1 descriptor.b=1:2", "5/1m0s"},
+		{"pair", "edge: a=1, b=2, b=3", "", ""}, // of two keys
+		{"pair", "a=1, b=2", "", ""},
+		{"pair", "1", "", ""},
+		{"flat", "a=1", "descriptor.a=1:1", "5/1m0s"},
+		{"flat", "b=1", "descriptor.a=3:b=1", "5/1m0s"},
+		{"flat", "descriptor.a=3:a=1", "descriptor.a=3:a=1", "5/1m0s"},
+		{"plan", "edge: plan=free", "service=4:edge descriptor.plan=4:free", "5/1m0s"},
+		{"plan", "free", "", ""},
 	} {
 		key, limits, err := byName[tt.rule].LookupText(tt.text)
 		if tt.limit == "" {

@@ -6,32 +6,117 @@ import (
 	"strings"
 )
 
-// Values are the values in a key as rules make it: "203.0.113.7" and "ann" of
-// "client.ip=11:203.0.113.7 user=3:ann"; "-" for a missing one. It returns nil for another text.
-func Values(key string) (values []string) {
+// A part is a component of a key with its value; "-" for a missing one.
+type part struct{ name, value string }
+
+const (
+	service    = "service"
+	descriptor = "descriptor."
+)
+
+// parts are the components of a key as rules make it; nil for another text.
+func parts(key string) (list []part) {
 	for rest := key; rest != ""; {
-		_, after, named := strings.Cut(rest, "=")
+		name, after, named := strings.Cut(rest, "=")
 		if missing, is := strings.CutPrefix(after, "-"); named && is {
-			values = append(values, "-")
+			list = append(list, part{name, "-"})
 			rest = strings.TrimPrefix(missing, " ")
 			continue
 		}
-		length, value, measured := strings.Cut(after, ":")
-		n, err := strconv.Atoi(length)
-		if !measured || err != nil || n < 1 || n > len(value) {
+		value, after, ok := measured(after)
+		if !ok || value == "" {
 			return nil
 		}
-		values = append(values, value[:n])
-		rest = strings.TrimPrefix(value[n:], " ")
+		list = append(list, part{name, value})
+		rest = strings.TrimPrefix(after, " ")
+	}
+	return list
+}
+
+// measured reads a value after its length: 2:42.
+func measured(text string) (value, rest string, ok bool) {
+	length, value, found := strings.Cut(text, ":")
+	n, err := strconv.Atoi(length)
+	if !found || err != nil || n < 0 || n > len(value) {
+		return "", "", false
+	}
+	return value[:n], value[n:], true
+}
+
+// Values are the values in a key as rules make it: "203.0.113.7" and "ann" of
+// "client.ip=11:203.0.113.7 user=3:ann"; "-" for a missing one. It returns nil for another text.
+func Values(key string) (values []string) {
+	for _, p := range parts(key) {
+		values = append(values, p.value)
 	}
 	return values
 }
 
-// Plain is a key without its components and lengths: "203.0.113.7 ann" of "client.ip=11:203.0.113.7 user=3:ann". A text
-// that is no key, or is hashed, stays as it is.
+// Plain is a key without its lengths: "edge: a=1, b=2" of "service=4:edge descriptor.a=1:1 descriptor.b=1:2", and of a
+// key without descriptors the values alone: "203.0.113.7 ann" of "client.ip=11:203.0.113.7 user=3:ann". A text that is
+// no key, or is hashed, stays as it is. It is not unique: two keys may have one text.
 func Plain(key string) string {
+	if text := described(key); text != "" {
+		return text
+	}
 	if values := Values(key); values != nil {
 		return strings.Join(values, " ")
 	}
 	return key
+}
+
+// Described is a key for a place without the names of its components: as Plain if it has descriptors, else with the
+// names and lengths of the key itself.
+func Described(key string) string {
+	if text := described(key); text != "" {
+		return text
+	}
+	return key
+}
+
+// described is a key with descriptors, or of a limit that Envoy sends; "" for another one.
+func described(key string) string {
+	if text := sent(key); text != "" {
+		return text
+	}
+	domain, isDescriptor := "", false
+	var list []string
+	for i, p := range parts(key) {
+		name, is := strings.CutPrefix(p.name, descriptor)
+		isDescriptor = isDescriptor || is
+		if i == 0 && p.name == service {
+			domain = p.value + ": "
+			continue
+		}
+		list = append(list, name+"="+p.value)
+	}
+	if !isDescriptor {
+		return ""
+	}
+	return domain + strings.Join(list, ", ")
+}
+
+// sent is the text for the key of a limit that a descriptor of Envoy brought along, which is no rule's: the domain, and
+// then each name and value, all with their lengths.
+func sent(key string) string {
+	rest, is := strings.CutPrefix(key, "envoy ")
+	if !is {
+		return ""
+	}
+	var texts []string
+	for rest != "" {
+		text, after, ok := measured(rest)
+		if !ok {
+			return ""
+		}
+		texts, rest = append(texts, text), after
+	}
+	if len(texts)%2 == 0 {
+		return ""
+	}
+	var list []string
+	for i := 1; i < len(texts); i += 2 {
+		list = append(list, texts[i]+"="+texts[i+1])
+	}
+	return texts[0] + ": " + strings.Join(list, ", ")
 }

@@ -41,3 +41,25 @@ func TestValuesOfAKeyOfRules(t *testing.T) {
 		t.Errorf("of %q they are %q, want %q", key, got, values)
 	}
 }
+
+// TestKeysForPeople: of descriptors with their names and the domain, else values in tables, and names in other places.
+func TestKeysForPeople(t *testing.T) {
+	for key, want := range map[string][2]string{
+		"service=4:edge descriptor.a=1:1 descriptor.b=1:2": {"edge: a=1, b=2", "edge: a=1, b=2"},
+		"descriptor.a=1:1":                       {"a=1", "a=1"},
+		"descriptor.a=- descriptor.b=5:x, =y":    {"a=-, b=x, =y", "a=-, b=x, =y"},
+		"service=4:edge descriptor.path=4:/a=b":  {"edge: path=/a=b", "edge: path=/a=b"},
+		"descriptor.plan=4:free client.ip=3:::1": {"plan=free, client.ip=::1", "plan=free, client.ip=::1"},
+		"client.ip=11:203.0.113.7 user=3:ann":    {"203.0.113.7 ann", "client.ip=11:203.0.113.7 user=3:ann"},
+		"service=4:edge":                         {"edge", "service=4:edge"},
+		"envoy 4:edge1:a1:11:b0:":                {"edge: a=1, b=", "edge: a=1, b="},
+		"envoy 4:edge1:a":                        {"envoy 4:edge1:a", "envoy 4:edge1:a"},
+		"envoy 4:edge9:a":                        {"envoy 4:edge9:a", "envoy 4:edge9:a"},
+		"all":                                    {"all", "all"},
+		"descriptor.a=9:1":                       {"descriptor.a=9:1", "descriptor.a=9:1"},
+	} {
+		if got := [2]string{keytext.Plain(key), keytext.Described(key)}; got != want {
+			t.Errorf("%q is shown as %q, want %q", key, got, want)
+		}
+	}
+}

@@ -4,7 +4,7 @@ import { send, usePolled } from './api.js';
 import { Badge, Dialog, Failure, useSession } from './components.js';
 import { Confirm } from './confirm.js';
 import { clockSeconds, t } from './i18n.js';
-import { keyValues, visible } from './telemetry.js';
+import { keyText, keyValues, visible } from './telemetry.js';
 
 // valuesOf are the values of an explained rule's key, one for each component; null if they are not known.
 export function valuesOf(rule) {
@@ -68,7 +68,7 @@ export function ExceptionDialog({ kind, rules, first, close, done }) {
 		<p>${t('key.about.' + kind)}</p>
 		<label>${t('key.scope')}<select name="scope" value=${chosen} required onChange=${(event) => choose(Number(event.target.value))}>${chosen < 0 && html`<option value="-1" selected disabled>${t('key.choose')}</option>`}${list.map((one, i) =>
 			html`<option value=${i}>${one.name}</option>`)}</select></label>
-		<p>${t('key.values')} <b class="mono">${scope.body.values.join(' · ')}</b></p>
+		<p>${t('key.values')} <b class="mono">${scope.rule ? keyText(scope.rule) : scope.body.values.join(' · ')}</b></p>
 		${kind === 'override' && chosen >= 0 && html`<label>${t('key.limit')}<input ...${field('limit')} maxlength="200" placeholder=${now} /></label><p class="note">${t('key.limit.now', { limit: now })}</p>`}
 		<label>${t('key.for')}<input ...${field('for')} list="durations" maxlength="20" /></label><datalist id="durations">${durations.map((one) => html`<option value=${one} />`)}</datalist>
 		<label>${t('change.why')}<input ...${field('why')} maxlength="500" placeholder=${t('change.why.hint')} /></label>
@@ -94,7 +94,7 @@ function KeyDialog({ what, path, rule, close, done }) {
 	const request = { method: 'POST', path, query: { rule: rule.rule, key: rule.key } };
 	return html`<${Confirm} title=${t('key.title.' + what)} button=${t('key.title.' + what)} request=${request} close=${close}
 		done=${() => done({ text: t('key.done.' + what, { rule: rule.rule }) })}>
-		<p>${t('key.about.' + what)}</p><p><b>${rule.rule}</b> <b class="mono">${rule.key}</b></p></${Confirm}>`;
+		<p>${t('key.about.' + what)}</p><p><b>${rule.rule}</b> <b class="mono">${keyText(rule)}</b></p></${Confirm}>`;
 }
 
 // undo takes a change back: what it made is ended, and what it replaced or ended is there again for the rest of its time.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weirproject/weir/internal/keytext"
 )
 
 // An AuditRecord is one line of the audit log, which package audit writes.
@@ -28,7 +30,7 @@ type AuditFilter struct {
 	Rule, Outcome, Node, RequestID, Method string
 	// Path is a path, or, with a * at its end, how it begins.
 	Path string
-	// Key is a key as it is recorded, or one value of it, or the client: an address.
+	// Key is a key as it is recorded or shown, or one value of it, or the client: an address.
 	Key          string
 	Digest       string // of Key, if keys are recorded hashed
 	Since, Until time.Time
@@ -55,7 +57,8 @@ func (f *AuditFilter) Matches(r *AuditRecord) bool {
 }
 
 func (f *AuditFilter) isKey(key string) bool {
-	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, ValueInKey(f.Key))
+	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, ValueInKey(f.Key)) ||
+		keytext.Described(key) == f.Key
 }
 
 // KeyOfClient stands for the key of a denied request.

@@ -49,7 +49,8 @@ func (l *live) add(s Sample) {
 // Matches reports whether a sample is selected.
 func (f *Filter) Matches(s *Sample) bool {
 	return (f.Rule == "" || f.Rule == s.Rule) && (f.Outcome == "" || f.Outcome == s.Outcome) &&
-		(f.Key == "" || f.Key == s.Key || f.Key == s.Client || slices.Contains(keytext.Values(s.Key), f.Key))
+		(f.Key == "" || f.Key == s.Key || f.Key == s.Client || slices.Contains(keytext.Values(s.Key), f.Key) ||
+			f.Key == keytext.Described(s.Key))
 }
 
 // Recent returns samples of this node, the latest first. A flood of requests that pass does not displace the others.

@@ -72,6 +72,9 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 			t.Errorf("%+v:\n%swant\n%s", c.filter, got, c.want)
 		}
 	}
+	if shown := (Filter{Key: "edge: a=1"}); !shown.Matches(&Sample{Key: "service=4:edge descriptor.a=1:1"}) {
+		t.Error("a key with descriptors is not found as it is shown")
+	}
 	n.Hide = func(key string) string { return fmt.Sprint("hidden ", len(key)) }
 	ask(&rules.Request{User: "secret", Path: "/of/ann", Client: client}, gate.Passed)
 	if s := n.Recent(Filter{}, 1)[0]; s.Key != "hidden 13" || !s.Hidden || s.Path != "hidden 7" || s.Client != "hidden 9" {

@@ -305,6 +305,10 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v selects the record: %v", c.f, got)
 		}
 	}
+	r.Key = "service=4:edge descriptor.a=1:1"
+	if shown := (Filter{Key: "edge: a=1"}); !shown.Matches(&r) {
+		t.Error("a key with descriptors is not found as it is shown")
+	}
 }
 
 func TestNeverIsMinusOne(t *testing.T) {

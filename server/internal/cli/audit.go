@@ -224,7 +224,7 @@ func printRecord(w io.Writer, r *audit.Record) {
 	if r.Text != "" {
 		why = r.Text
 	}
-	row(w, r.At.Format("2006-01-02T15:04:05.000Z07:00"), printable(r.Node), r.Outcome, r.Rule, printable(r.Key), wait,
+	row(w, r.At.Format("2006-01-02T15:04:05.000Z07:00"), printable(r.Node), r.Outcome, r.Rule, shownKey(r.Key), wait,
 		r.Client, printable(strings.TrimSpace(r.Method+" "+r.Path)), printable(r.RequestID), printable(r.Actor),
 		printable(why))
 }

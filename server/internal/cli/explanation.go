@@ -113,7 +113,7 @@ func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.E
 	if r.Degraded == rules.Local {
 		state += ", counted in this process"
 	}
-	fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", indent, l.Name, l.Limit, mostOf(l.Limit), state, r.Key)
+	fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", indent, l.Name, l.Limit, mostOf(l.Limit), state, shownKey(r.Key))
 }
 
 // mostOf is the maximum that a limit grants in its period, for any arrival of requests.

@@ -77,7 +77,7 @@ func (o *operator) listBans([]string) error {
 			if b.Local {
 				where = "this node"
 			}
-			row(w, b.Rule, printable(b.Key), b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
+			row(w, b.Rule, shownKey(b.Key), b.From.Format(time.RFC3339), b.Until.Format(time.RFC3339), b.Length, where)
 		}
 	})
 }
@@ -99,6 +99,6 @@ func (o *operator) liftBan(args []string) error {
 		if !answer.Banned {
 			text = "%s was not banned by %s; its counts towards a ban are reset\n"
 		}
-		fmt.Fprintf(w, text, printable(answer.Key), answer.Rule)
+		fmt.Fprintf(w, text, shownKey(answer.Key), answer.Rule)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
@@ -95,6 +96,9 @@ func printable(key string) string {
 	}
 	return key
 }
+
+// shownKey is a key without the names of its components beside it.
+func shownKey(key string) string { return printable(keytext.Described(key)) }
 
 func rulePath(name string) string { return "rules/" + url.PathEscape(name) }
 
@@ -234,7 +238,7 @@ func (o *operator) history(args []string) error {
 		for _, c := range answer.History {
 			var changes []string
 			if c.Key != "" {
-				changes = append(changes, "key "+printable(c.Key))
+				changes = append(changes, "key "+shownKey(c.Key))
 			}
 			for _, one := range c.Changes {
 				changes = append(changes, one.Text)
@@ -318,6 +322,6 @@ func printKeys(w io.Writer, title string, list []admin.ChangedKey, most int) {
 		if one.Over > 0 {
 			count = fmt.Sprintf("%d to %d", one.Count-one.Over, one.Count)
 		}
-		fmt.Fprintf(w, "%s\t%s\n", printable(one.Key), count)
+		fmt.Fprintf(w, "%s\t%s\n", shownKey(one.Key), count)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -42,7 +43,8 @@ func (r *run) explained(a *answer, v *gate.Verdict) string {
 	}
 	if worst, ok := v.Worst(); ok && worst.Ban && a.retryAfter != weir.Never {
 		now := time.UnixMicro(r.now.Load()).Sub(r.file.Start)
-		text = fmt.Sprintf("rule %s: banned until %v, key %q", a.rule, now+a.retryAfter, worst.Claim.Key)
+		text = fmt.Sprintf("rule %s: banned until %v, key %q", a.rule, now+a.retryAfter,
+			keytext.Described(worst.Claim.Key))
 	}
 	if v.Outcome == gate.Passed {
 		for _, miss := range v.Explain(r.file.Tested, &r.asked).NotMatched {

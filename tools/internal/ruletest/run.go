@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/rules"
 )
@@ -294,7 +295,8 @@ func answerOf(v *gate.Verdict) *answer {
 	if v.Outcome == gate.Refused && v.Reason != gate.Repeated && a.retryAfter != weir.Never {
 		a.headers["retry-after"] = fmt.Sprint(max(1, ratefields.Seconds(a.retryAfter)))
 	}
-	a.decision = fmt.Sprintf("rule %s: %s, key %q, remaining %d", a.rule, worst.Claim.Limit, worst.Claim.Key,
+	a.decision = fmt.Sprintf("rule %s: %s, key %q, remaining %d", a.rule, worst.Claim.Limit,
+		keytext.Described(worst.Claim.Key),
 		a.remaining)
 	if v.Outcome == gate.Passed {
 		a.retryAfter = 0 // what the next request would wait is no answer to this one
