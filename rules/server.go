@@ -28,6 +28,7 @@ var schemes = []string{"redis", "rediss", "unix", "redis+cluster", "rediss+clust
 func (b *builder) server(file *File) {
 	b.set.server = &file.Server
 	b.store(at(-1, "server.store"), file.Store)
+	b.envoy(&file.Server)
 	b.set.form = b.pathForm(at(-1, "server.path_form"), file.FormOfPaths())
 	b.set.kind = word(b, at(-1, "service_kind"), file.ServiceKind, servicekind.Names())
 	p := at(-1, proxiesField)
@@ -39,6 +40,40 @@ func (b *builder) server(file *File) {
 		if prefix, bad := parsePrefix(text); bad == "" && prefix.Bits() == 0 {
 			b.add(place{p.rule, p.field, j}, "%s has %v; allowed: the networks of your proxies: with all addresses "+
 				"trusted, each client can choose its own", p.field, prefix)
+		}
+	}
+}
+
+// healthWords are the words of envoy.health.
+var healthWords = []string{"config", "rules", "store"}
+
+// metricsPath is a path without a pattern in it.
+var metricsPath = regexp.MustCompile(`^(/[A-Za-z0-9_.~-]+)+$`)
+
+// envoy checks the settings of weir ratelimit.
+func (b *builder) envoy(s *Server) {
+	for _, given := range s.EnvoyHealth {
+		if !slices.Contains(healthWords, given) {
+			b.add(at(-1, "server.envoy.health"), "server.envoy.health has %.80q; %s", given, oneOf(given, healthWords))
+		}
+	}
+	if n := len(s.EnvoyHeaders); n != 0 && n != 3 {
+		b.add(at(-1, "server.envoy.headers"), "server.envoy.headers has %d names; allowed: three, for limit, "+
+			"remaining and reset", n)
+	}
+	if s.EnvoyConfig != "" && s.XDSServer != "" {
+		b.add(at(-1, "server.envoy.config"), "server.envoy.config and server.envoy.xds are both given; leave one out")
+	}
+	if p := s.MetricsPath; p != "" && (!metricsPath.MatchString(p) || p == "/livez" || p == "/readyz") {
+		b.add(at(-1, "server.metrics.path"), "server.metrics.path is %.80q; allowed: a path such as "+
+			"/stats/prometheus, but not /livez and /readyz", p)
+	}
+	for field, list := range map[string][]string{"metadata": s.XDSMetadata, "headers": s.XDSHeaders} {
+		for _, given := range list {
+			if key, _, ok := strings.Cut(given, "="); !ok || key == "" {
+				b.add(at(-1, "server.envoy.xds."+field), "server.envoy.xds.%s has %.80q; allowed: KEY=VALUE", field,
+					given)
+			}
 		}
 	}
 }

@@ -63,11 +63,8 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 		"`127.0.0.1:8081` with an upstream or routes",
 		func(s *Server) *Listener { return &s.Gateway })), "see `gateway.listen`", ""},
 	{"resp", headed(respFields), "see `resp.listen`", ""},
-	{"grpc", headed(listenerFields("server_grpc",
-		"[Envoy's](../howto/envoy.md) rate limit service and ext_authz, and health",
-		"`off`", func(s *Server) *Listener { return &s.GRPC })), "see `grpc.listen`", ""},
-	{"metrics", headed(listenerFields("server_metrics", "/metrics and health, in place of /metrics at `http`",
-		"at `http`", func(s *Server) *Listener { return &s.Metrics })), "see `metrics.listen`", ""},
+	{"grpc", headed(grpcFields), "see `grpc.listen`", ""},
+	{"metrics", headed(metricsFields), "see `metrics.listen`", ""},
 	{"rls", within(&rlsFields), "Envoy's rate limit service", ""},
 	{"upstream", headed(&upstreamFields), "see `upstream.url`", ""},
 	{"service", setting("text", func(s *Server) *string { return &s.Service }),
@@ -107,6 +104,7 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 			"and metrics over OTLP/HTTP; `env`: the URL in OTEL_EXPORTER_OTLP_ENDPOINT; `off`: no traces or metrics",
 		"`off`"},
 	{"log", within(&logFields), "the log, on standard error", ""},
+	{"envoy", within(&envoyFields), "settings of envoyproxy/ratelimit", ""},
 }}
 
 var storeFields = mapping[Server]{"server_store", "leave it out", []field[Server]{
@@ -116,6 +114,8 @@ var storeFields = mapping[Server]{"server_store", "leave it out", []field[Server
 		"`memory`"},
 	{"timeout", duration(time.Millisecond, time.Hour, func(s *Server) *time.Duration { return &s.StoreTimeout }),
 		"1ms to 1h: time limit of a call to Redis; after it `on_store_error` of each rule decides", "`50ms`"},
+	{"prefix", setting("text", func(s *Server) *string { return &s.StorePrefix }),
+		"beginning of the keys of all limits in Redis, and of the name of a channel; the same on all nodes", "`weir:`"},
 }}
 
 var configFields = mapping[Server]{"server_config", "leave it out", []field[Server]{
@@ -160,6 +160,8 @@ func listenerFields(name, what, unset string, at func(*Server) *Listener) *mappi
 			"PEM files of the certificates' keys, in the same order", "none"},
 		{"client_ca", setting("text", func(s *Server) *string { return &at(s).ClientCA }),
 			"PEM file of the authority of client certificates; clients without one are then refused", "none"},
+		{"client_names", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).ClientNames }),
+			"names (DNS names, IP addresses, URIs) of which a client certificate must have one", "any"},
 		{"proxy_protocol", truth(func(s *Server) *bool { return &at(s).ProxyProtocol }),
 			"read the PROXY protocol from trusted proxies", "`false`"},
 		{"max_connections", number(1, 1<<30, func(s *Server) *int { return &at(s).MaxConnections }),
@@ -175,6 +177,74 @@ var respFields = &mapping[Server]{"server_resp", "leave it out", slices.Concat(
 		{"fail_open", truth(func(s *Server) *bool { return &s.RESPFailOpen }),
 			"allow CL.THROTTLE while the store is down, instead of returning an error", "`false`"},
 	})}
+
+var grpcFields = &mapping[Server]{"server_grpc", "leave it out", slices.Concat(
+	listenerFields("", "[Envoy's](../howto/envoy.md) rate limit service and ext_authz, and health", "`off`",
+		func(s *Server) *Listener { return &s.GRPC }).fields,
+	[]field[Server]{
+		{"max_age", duration(time.Second, 365*wholeDay, func(s *Server) *time.Duration { return &s.GRPCMaxAge }),
+			"1s to 8760h: age at which clients are asked to connect anew, so that an added node gets calls", "`10m`"},
+		{"max_age_grace", duration(time.Second, 365*wholeDay,
+			func(s *Server) *time.Duration { return &s.GRPCMaxAgeGrace }),
+			"1s to 8760h: time that calls have to end after that", "`30s`"},
+	})}
+
+var metricsFields = &mapping[Server]{"server_metrics", "leave it out", slices.Concat(
+	listenerFields("", "/metrics and health, in place of /metrics at `http`", "at `http`",
+		func(s *Server) *Listener { return &s.Metrics }).fields,
+	[]field[Server]{
+		{"path", setting("text", func(s *Server) *string { return &s.MetricsPath }),
+			"path of the metrics at `metrics.listen`, beside /metrics", "`/metrics`"},
+	})}
+
+var envoyFields = mapping[Server]{"server_envoy", "leave it out", []field[Server]{
+	{"config", setting("text", func(s *Server) *string { return &s.EnvoyConfig }),
+		"directory of configurations of envoyproxy/ratelimit, with its folders", "none"},
+	{"dot_files", truth(func(s *Server) *bool { return &s.EnvoyDotFiles }),
+		"read files and folders with names that begin with a dot; those that begin with two never are", "`false`"},
+	{"merge", truth(func(s *Server) *bool { return &s.EnvoyMerge }),
+		"let several configurations add to one domain; otherwise that is a mistake", "`false`"},
+	{"xds", headed(&xdsFields), "see `envoy.xds.server`", ""},
+	{"http", headed(listenerFields("server_envoy_http", "GET /healthcheck and POST /json", "`off`",
+		func(s *Server) *Listener { return &s.EnvoyHTTP })), "see `envoy.http.listen`", ""},
+	{"debug", headed(listenerFields("server_envoy_debug", "/rlconfig, /stats and /debug/pprof/", "`off`",
+		func(s *Server) *Listener { return &s.EnvoyDebug })), "see `envoy.debug.listen`", ""},
+	{"health", texts("text", 3, func(s *Server) *[]string { return &s.EnvoyHealth }),
+		"what /healthcheck and gRPC health wait for besides the start: `config` (a configuration was read), `rules` " +
+			"(it has a limit), `store` (the last call of the store succeeded)", "nothing"},
+	{"headers", texts("text", 3, func(s *Server) *[]string { return &s.EnvoyHeaders }),
+		"three names of headers, for limit, remaining and reset, which answers have in place of weir's own", "weir's"},
+	{"shadow", truth(func(s *Server) *bool { return &s.EnvoyShadow }), "refuse no request", "`false`"},
+	{"quota", truth(func(s *Server) *bool { return &s.EnvoyQuota }), "all limits are in quota mode", "`false`"},
+	{"metadata", truth(func(s *Server) *bool { return &s.EnvoyMetadata }),
+		"answers have the dynamic metadata of envoyproxy/ratelimit in place of weir's", "`false`"},
+	{"near_limit", share(func(s *Server) *float64 { return &s.EnvoyNearLimit }),
+		"above 0, at most 1: part of a limit above which its hits count as near_limit", "`0.8`"},
+}}
+
+var xdsFields = mapping[Server]{"server_envoy_xds", "leave it out", []field[Server]{
+	{"server", setting("text", func(s *Server) *string { return &s.XDSServer }),
+		"host:port of a management server that sends configurations over xDS (ADS, state of the world)", "none"},
+	{"node", setting("text", func(s *Server) *string { return &s.XDSNode }), "id of this node", "`default`"},
+	{"metadata", texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSMetadata }),
+		"metadata of this node, each `KEY=VALUE`", "none"},
+	{"headers", texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSHeaders }),
+		"headers of the call, each `KEY=VALUE`", "none"},
+	{"tls", truth(func(s *Server) *bool { return &s.XDSTLS }), "connect with TLS", "`false`"},
+	{"ca", setting("text", func(s *Server) *string { return &s.XDSCA }),
+		"PEM file of the authority of the server's certificate", "those of the system"},
+	{"cert", setting("text", func(s *Server) *string { return &s.XDSCert }), "PEM file of the client certificate",
+		"none"},
+	{"key", setting("text", func(s *Server) *string { return &s.XDSKey }), "PEM file of its key", "none"},
+	{"server_name", setting("text", func(s *Server) *string { return &s.XDSServerName }),
+		"name that the server's certificate must have", "the host"},
+	{"backoff", duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.XDSBackoff }),
+		"1ms to 24h: wait before the first attempt to connect anew; it doubles with each, with jitter", "`1s`"},
+	{"backoff_max", duration(time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.XDSBackoffMax }),
+		"1ms to 24h: longest wait before an attempt", "`60s`"},
+	{"max_message", number(1<<10, 1<<30, func(s *Server) *int { return &s.XDSMaxMessage }),
+		"1,024 to 1,073,741,824: most bytes of a message", "`67108864`"},
+}}
 
 var rlsFields = mapping[Server]{"server_rls", "leave it out", []field[Server]{
 	{"no_headers", truth(func(s *Server) *bool { return &s.RLSNoHeaders }),
@@ -351,6 +421,21 @@ func number[I int | int64](from, to I, at func(*Server) *I) value[Server] {
 				return
 			}
 			*at(s) = I(i)
+		}}
+}
+
+// share is a part of a whole.
+func share(at func(*Server) *float64) value[Server] {
+	return value[Server]{shape: shape{name: "share"},
+		show: func(s *Server) []string { return stateOf(*at(s)) },
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) {
+			given := d.text(p, n)
+			f, err := strconv.ParseFloat(given, 64)
+			if given != "" && (err != nil || !(f > 0 && f <= 1) || quoted(n)) {
+				d.wrong(n, "%s is %.80q; allowed: a number above 0 and at most 1, such as 0.8, unquoted", p, given)
+				return
+			}
+			*at(s) = f
 		}}
 }
 

@@ -16,6 +16,7 @@ import (
 type Server struct {
 	Store        string        // "memory", or the URL of a Redis
 	StoreTimeout time.Duration // of a Redis call
+	StorePrefix  string        // of all keys of limits in Redis
 	Nodes        int           // processes that share the store
 	Without      []string      // layers before the store to leave out
 	MaxKeys      int           // in memory
@@ -47,6 +48,9 @@ type Server struct {
 
 	RESPPasswordFile string
 	RESPFailOpen     bool
+	GRPCMaxAge       time.Duration // of a connection
+	GRPCMaxAgeGrace  time.Duration // for its calls, afterwards
+	MetricsPath      string
 	RLSNoHeaders     bool
 	RLSNoBody        bool
 	RLSUnavailable   bool
@@ -86,6 +90,27 @@ type Server struct {
 	OTLP      string
 
 	LogFormat, LogLevel string
+
+	// Settings of envoyproxy/ratelimit.
+	EnvoyConfig               string // directory of its configurations
+	EnvoyDotFiles, EnvoyMerge bool
+	EnvoyHTTP, EnvoyDebug     Listener
+	EnvoyHealth               []string // what /healthcheck waits for
+	EnvoyHeaders              []string // names of the headers with limit, remaining and reset
+	EnvoyShadow, EnvoyQuota   bool
+	EnvoyMetadata             bool
+	EnvoyNearLimit            float64 // part of a limit
+
+	XDSServer              string // host:port
+	XDSNode                string
+	XDSMetadata            []string // KEY=VALUE
+	XDSHeaders             []string // KEY=VALUE
+	XDSTLS                 bool
+	XDSCA, XDSCert, XDSKey string
+	XDSServerName          string // in its certificate
+	XDSBackoff             time.Duration
+	XDSBackoffMax          time.Duration
+	XDSMaxMessage          int // bytes
 }
 
 // A Listener is an address with its TLS.
@@ -94,6 +119,7 @@ type Listener struct {
 	TLSCert        []string
 	TLSKey         []string
 	ClientCA       string
+	ClientNames    []string // of which a client certificate has one
 	ProxyProtocol  bool
 	MaxConnections int
 }

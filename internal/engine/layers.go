@@ -27,7 +27,7 @@ type stack struct {
 func newStack(redis weir.Store, c *Config, m *servermetrics.Metrics) (*stack, error) {
 	s := &stack{log: c.Log, metrics: m}
 	s.terms.Store(new(map[string]layers.Terms))
-	updates, err := redisstore.NewUpdates(c.Store, redisstore.WithTimeout(c.StoreTimeout))
+	updates, err := redisstore.NewUpdates(c.Store, c.storeOptions()...)
 	if err != nil {
 		return nil, err
 	}

@@ -43,11 +43,19 @@ func openStore(ctx context.Context, c *Config) (weir.Store, redisconn.Conn, erro
 			"error", err)
 		conn = connectLater(ctx, c, err)
 	}
-	store, err := redisstore.New(conn, redisstore.WithTimeout(c.StoreTimeout), redisstore.WithWarn(c.warn))
+	store, err := redisstore.New(conn, c.storeOptions()...)
 	if err != nil {
 		return nil, nil, err
 	}
 	return store, conn, nil
+}
+
+func (c *Config) storeOptions() []redisstore.Option {
+	opts := []redisstore.Option{redisstore.WithTimeout(c.StoreTimeout), redisstore.WithWarn(c.warn)}
+	if c.StorePrefix != "" {
+		opts = append(opts, redisstore.WithPrefix(c.StorePrefix))
+	}
+	return opts
 }
 
 // OpenRedis connects to the Redis of c.
@@ -56,7 +64,7 @@ func OpenRedis(ctx context.Context, c *Config) (weir.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redisstore.New(conn, redisstore.WithTimeout(c.StoreTimeout), redisstore.WithWarn(c.warn))
+	return redisstore.New(conn, c.storeOptions()...)
 }
 
 func connect(ctx context.Context, c *Config) (redisconn.Conn, error) {

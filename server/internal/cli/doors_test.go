@@ -20,9 +20,10 @@ import (
 // TestMetricsElsewhere: an address for metrics takes them away from where strangers may come.
 func TestMetricsElsewhere(t *testing.T) {
 	t.Parallel()
-	p := call{}.serve(t, "--metrics", "127.0.0.1:0")
+	p := call{}.serve(t, "--metrics", "127.0.0.1:0", "--set", "server.metrics.path=/stats/prometheus")
 	for url, want := range map[string]int{
 		p.at("http") + "/metrics": 404, p.at("http") + "/livez": 200, p.at("http") + "/readyz": 200,
+		p.at("metrics") + "/stats/prometheus": 200, p.at("http") + "/stats/prometheus": 404,
 		p.at("metrics") + "/metrics": 200, p.at("metrics") + "/livez": 200, p.at("metrics") + "/readyz": 200,
 		p.at("metrics") + "/v1/openapi.json": 404, p.at("metrics") + "/v1/admin/rules": 404,
 		p.at("metrics") + "/-/reload": 404,

@@ -33,6 +33,7 @@ func (v *server) openGRPC(l *listener) error {
 	server := grpcserver.New(grpcserver.Config{
 		Access: callers,
 		Ready:  v.engine.Metrics.IsReady,
+		MaxAge: v.engine.GRPCMaxAge, MaxAgeGrace: v.engine.GRPCMaxAgeGrace,
 		Counts: v.engine.Metrics.GRPC(),
 		Log:    v.log,
 		Warn:   v.repeated.warn,

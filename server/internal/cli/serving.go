@@ -326,7 +326,11 @@ func (e exact) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (v *server) openMetrics(l *listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", l.local(v.engine.Metrics.Handler()))
+	metrics := l.local(v.engine.Metrics.Handler())
+	mux.Handle("/metrics", metrics)
+	if path := v.engine.MetricsPath; path != "/metrics" {
+		mux.Handle(path, metrics)
+	}
 	v.health(mux, l)
 	server := newHTTPServer(l.listener, mux, apiBodies, v.count(l), v.log)
 	v.frontEnds = append(v.frontEnds, server.frontEnd("metrics"))

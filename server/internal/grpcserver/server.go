@@ -44,10 +44,6 @@ const (
 	// minPing is the shortest interval of a client's pings. Clients that ping more often are disconnected, which
 	// costs more than their pings, so it is short.
 	minPing = time.Second
-	// maxAge is how long a connection is used. Clients such as Envoy keep one for ever otherwise, and a node that is
-	// added behind a balancer gets no calls.
-	maxAge      = 10 * time.Minute
-	maxAgeGrace = 30 * time.Second
 	// maxIdle is how long a connection without calls is kept, as over HTTP.
 	maxIdle = 2 * time.Minute
 	// pingAfter is the idle time after which the server looks whether the client is still there.
@@ -57,13 +53,17 @@ const (
 	pollEvery = 5 * time.Millisecond
 )
 
-// A Config configures a Server. All fields are required.
+// A Config configures a Server. Fields are required unless their comment says otherwise.
 type Config struct {
 	Access *web.Access
 	Ready  func() bool // whether health checks succeed
-	Counts Counts
-	Log    *slog.Logger
-	Warn   func(text string, args ...any) // logs what clients can repeat at will
+	Named  []string    // more names of services that health checks know; optional
+	// MaxAge is how long a connection is used. Clients such as Envoy keep one for ever otherwise, and a node that is
+	// added behind a balancer gets no calls. After it calls have MaxAgeGrace to end.
+	MaxAge, MaxAgeGrace time.Duration
+	Counts              Counts
+	Log                 *slog.Logger
+	Warn                func(text string, args ...any) // logs what clients can repeat at will
 }
 
 // Counts are told of the calls. The methods are called concurrently.
@@ -105,8 +105,8 @@ func New(c Config, services ...Service) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     maxIdle,
-			MaxConnectionAge:      maxAge,
-			MaxConnectionAgeGrace: maxAgeGrace,
+			MaxConnectionAge:      c.MaxAge,
+			MaxConnectionAgeGrace: c.MaxAgeGrace,
 			Time:                  pingAfter,
 		}),
 		grpc.StreamInterceptor(s.stream),
@@ -118,6 +118,9 @@ func New(c Config, services ...Service) *Server {
 	s.health = newHealth(c.Ready)
 	grpc_health_v1.RegisterHealthServer(s, s.health)
 	reflection.Register(s)
+	for _, name := range c.Named {
+		s.health.services[name] = true
+	}
 	for service, info := range s.grpc.GetServiceInfo() {
 		s.health.services[service] = true
 		for _, method := range info.Methods {

@@ -69,6 +69,8 @@ type Config struct {
 	// ClientCA is a file of PEM certificates. Clients must present a certificate signed by one of
 	// these.
 	ClientCA string
+	// ClientNames, if not empty, are DNS names, IP addresses and URIs of which a client's certificate must have one.
+	ClientNames []string
 	// NextProtos are the ALPN protocols of the TLS handshake, such as "h2" and "http/1.1". Leave it
 	// empty for protocols without an ALPN name.
 	NextProtos []string
@@ -165,6 +167,8 @@ func (c Config) check() (address, error) {
 		fmt.Sprintf("as many files as certificates, which are %d, in the same order", len(c.Certs)))
 	wrong(c.ClientCA != "" && len(c.Certs) == 0, "client_ca", c.ClientCA,
 		"only with certs and keys: client certificates need TLS")
+	wrong(len(c.ClientNames) > 0 && c.ClientCA == "", "client_names", c.ClientNames,
+		"only with client_ca: the names of other certificates mean nothing")
 	wrong(!c.ProxyProtocol && len(c.Trusted) > 0, "trusted", c.Trusted, "only with the PROXY protocol")
 	wrong(c.ProxyProtocol && at.path == "" && len(c.Trusted) == 0, "trusted", c.Trusted,
 		"the networks of your balancers, such as 10.0.0.0/8: without them every PROXY header is refused")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 type reloader struct {
 	certs, keys []string
 	clientCA    string
+	clientNames []string
 	nextProtos  []string
 	log         *slog.Logger
 
@@ -29,7 +31,7 @@ type reloader struct {
 
 func newReloader(c Config) *reloader {
 	return &reloader{certs: slices.Clone(c.Certs), keys: slices.Clone(c.Keys), clientCA: c.ClientCA,
-		nextProtos: slices.Clone(c.NextProtos), log: c.Log}
+		clientNames: slices.Clone(c.ClientNames), nextProtos: slices.Clone(c.NextProtos), log: c.Log}
 }
 
 // config is the outer configuration of the listener, which selects the current one per handshake.
@@ -144,6 +146,9 @@ func Uncovered(certs, keys, hosts []string) (missed []string, err error) {
 // requireClients requires certificates of clients, signed by the authorities in the file.
 func (r *reloader) requireClients(config, previous *tls.Config) error {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if len(r.clientNames) > 0 {
+		config.VerifyPeerCertificate = anyOf(r.clientNames)
+	}
 	// A session ticket would outlive the removal of its CA from the file.
 	config.SessionTicketsDisabled = true
 	text, err := os.ReadFile(r.clientCA)
@@ -156,4 +161,21 @@ func (r *reloader) requireClients(config, previous *tls.Config) error {
 		config.ClientCAs = previous.ClientCAs
 	}
 	return err
+}
+
+// anyOf refuses verified certificates that are for none of some names.
+func anyOf(names []string) func([][]byte, [][]*x509.Certificate) error {
+	return func(_ [][]byte, chains [][]*x509.Certificate) error {
+		leaf := chains[0][0]
+		for _, name := range names {
+			if leaf.VerifyHostname(name) == nil {
+				return nil
+			}
+			if slices.ContainsFunc(leaf.URIs, func(uri *url.URL) bool { return uri.String() == name }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the client's certificate is for %.200q, %v, %v; allowed: one of %q", leaf.DNSNames,
+			leaf.IPAddresses, leaf.URIs, names)
+	}
 }

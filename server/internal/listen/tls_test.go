@@ -239,3 +239,30 @@ func TestPROXYHeaderPrecedesTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestClientNames are asked of certificates that the authority signed.
+func TestClientNames(t *testing.T) {
+	a := newAuthority(t, "root")
+	c := config(a, "one")
+	c.ClientCA, c.ClientNames = a.File("ca"), []string{"spiffe://mesh/envoy", "envoy.example.com"}
+	listener := serve(t, open(t, c))
+	client := func(hosts ...string) error {
+		cert, key := a.Leaf("client", hosts...)
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = shake(listener, &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pair}})
+		return err
+	}
+	if err := client("other.example.com"); err == nil {
+		t.Error("a certificate for another name is accepted")
+	}
+	if err := client("envoy.example.com"); err != nil {
+		t.Error(err)
+	}
+	c.ClientCA = ""
+	if _, err := c.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "client_names") {
+		t.Errorf("without an authority: %v", err)
+	}
+}
