@@ -179,6 +179,8 @@ type Ask struct {
 	// Rules decide instead of the rules in force. A front end that has routed a request by a rule set gives it here, so
 	// that one version does both although another was put in force meanwhile. It must have been in force.
 	Rules *rules.Set
+
+	replaced []string // aliases that the rules of other requests of the call replace
 }
 
 // Once is one request, at the costs of the rules.

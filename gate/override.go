@@ -14,6 +14,8 @@ type Override struct {
 	// decided beside the rules. While the store does not answer, the local store decides it. Key is not in a reused
 	// buffer.
 	Name, Key string
+	// Alone decides by this limit alone: no rule applies.
+	Alone bool
 }
 
 // limits are the limits of a rule for a request.

@@ -23,6 +23,12 @@ const (
 	// Refund gives units back, the last charged ones first, if the decided requests pass. Of a sliding log or
 	// counter that is exceeded, and beyond its latest 32 charges, they stay charged.
 	Refund
+	// Quota requests are decided apart, each alone: of all of them one has to pass. The others of a call that passes
+	// have the reason OtherGranted. In a call of several requests a request with a rule that has quota is one.
+	Quota
+	// Spend is a request that is decided apart, and that is charged even if it is refused, because its units may be
+	// spent already. Its refusal refuses the call.
+	Spend
 )
 
 // DecideTogether decides several requests as one: all pass, or no request is charged. One call of the store decides
@@ -58,7 +64,8 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 // A jointDecision is the claims of several requests as the claims of one. JointDecisions are pooled.
 type jointDecision struct {
 	all    Verdict
-	places []int // of the requests' claims in all, in order; −1: not in it
+	places []int      // of the requests' claims in all, in order; −1: not in it
+	apart  []Question // see Quota and Spend
 }
 
 // decide decides requests. The first phase looks where a request is only looked at, and where a list denies one: the
@@ -68,12 +75,15 @@ func (j *jointDecision) decide(ctx context.Context, g *Gate, questions []Questio
 	if err != nil {
 		return err
 	}
-	passes := true
-	if looks && charges || denied {
+	passes, err := j.decideApart(ctx, g, questions)
+	if err != nil {
+		return err
+	}
+	if looks && charges || denied || !passes {
 		if err := j.ask(ctx, g, questions, 0); err != nil {
 			return err
 		}
-		passes = !denied && j.all.Outcome == Passed
+		passes = passes && !denied && j.all.Outcome == Passed
 	}
 	if passes {
 		if err := j.ask(ctx, g, questions, j.times(looks && !charges)); err != nil {
@@ -82,6 +92,7 @@ func (j *jointDecision) decide(ctx context.Context, g *Gate, questions []Questio
 		passes = j.all.Outcome == Passed
 	}
 	j.conclude(questions, passes)
+	j.concludeApart(ctx, g, questions, passes)
 	j.follow(ctx, g, questions)
 	g.countAndBan(ctx, refusalsOf(questions))
 	j.settle(ctx, g, questions, passes)
@@ -103,11 +114,22 @@ func (j *jointDecision) begin(g *Gate, questions []Question) (looks, charges, de
 	}
 	for i := range questions {
 		q := &questions[i]
-		if q.Ask.Times < 0 || q.Ask.Times > 1 || q.Act != Decided && q.Ask.Times == 0 {
+		if q.Ask.Times < 0 || q.Ask.Times > 1 || q.Act != Decided && q.Act != Quota && q.Ask.Times == 0 {
 			return false, false, false, &weir.InputError{Field: "times", Given: q.Ask.Times, Allowed: "1, or 0 to look"}
 		}
 		if err := q.Verdict.begin(g, cmp.Or(q.Ask.Rules, set), q.Request, &q.Ask); err != nil {
 			return false, false, false, err
+		}
+	}
+	if set.Replaces() {
+		if err := g.beginReplaced(set, questions); err != nil {
+			return false, false, false, err
+		}
+	}
+	for i := range questions {
+		q := &questions[i]
+		if q.Act == Decided && q.Verdict.meetsQuota() {
+			q.Act = Quota
 		}
 		if q.Act == Decided {
 			looks = looks || q.Ask.Times == 0
@@ -277,7 +299,7 @@ func (v *Verdict) own(times int64, failed bool) {
 func refusalsOf(questions []Question) (all []banCounter) {
 	for i := range questions {
 		q := &questions[i]
-		if q.Act != Decided || !q.Verdict.counts(q.Ask.Times) {
+		if q.Act != Decided && q.Act != Spend || !q.Verdict.counts(q.Ask.Times) {
 			continue
 		}
 		for _, one := range q.Verdict.refusals(nil, q.Ask.Times) {

@@ -41,12 +41,13 @@ const (
 	Canceled                    // failed: Decide's error is the context's
 	OtherRefused                // refused: another request of DecideTogether does not pass, and this one would
 	Repeated                    // refused: the id of the request was granted before, and Rule refuses repetitions
+	OtherGranted                // passed: Rule has quota and refuses, and another request of DecideTogether passes
 )
 
 // String is the reason in logs and answers.
 func (r Reason) String() string {
 	return [...]string{"no_rule", "within_limits", "allow_list", "limit_exceeded", "banned", "deny_list",
-		"missing_key", "store_failed", "bad_input", "canceled", "other_refused", "repeated"}[r]
+		"missing_key", "store_failed", "bad_input", "canceled", "other_refused", "repeated", "other_granted"}[r]
 }
 
 // A Verdict is the result of deciding a request. The zero Verdict is ready for Decide; reusing one saves its
@@ -291,7 +292,13 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 		v.Reason, v.Granted = AllowList, ask.Times
 		return true, nil
 	}
+	if ask.Override != nil && ask.Override.Alone {
+		return false, nil
+	}
 	v.matched = set.Match(r, v.matched)
+	if set.Replaces() {
+		v.withoutReplaced(ask.replaced)
+	}
 	for _, rule := range v.matched {
 		if v.onTrial(rule, r) {
 			continue

@@ -41,7 +41,7 @@ type Metrics struct {
 	health health
 }
 
-const reasons = int(gate.Repeated) + 1
+const reasons = int(gate.OtherGranted) + 1
 
 var verdictCounts = prometheus.NewDesc("weir_verdicts_total",
 	"Requests decided, by outcome and reason.", []string{"outcome", "reason"}, nil)
@@ -147,6 +147,7 @@ var possible = [reasons][]gate.Outcome{
 	gate.Canceled:      {gate.Failed},
 	gate.OtherRefused:  {gate.Refused},
 	gate.Repeated:      {gate.Passed, gate.Refused},
+	gate.OtherGranted:  {gate.Passed},
 }
 
 func (m *Metrics) collectVerdicts(to chan<- prometheus.Metric) {

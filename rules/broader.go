@@ -30,7 +30,7 @@ func (l *linter) compare(like func(i int) string, less func(i, k int) bool, what
 	alike := make(map[string][]int)
 	for i, rule := range l.set.rules {
 		if !rule.disabled && rule.mode == Enforce && rule.percent == 100 && rule.bans == nil &&
-			len(l.file.Rules[i].Overrides) == 0 {
+			len(l.file.Rules[i].Overrides) == 0 && !rule.unlimited && rule.together.alone() {
 			same := like(i)
 			alike[same] = append(alike[same], i)
 		}

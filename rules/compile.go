@@ -238,13 +238,23 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 // closed is the limit of a rule that denies every request.
 const closed = "none"
 
-// A closedLimit is that limit. It counts no request, but each rule has a limit that people read.
-type closedLimit struct{ weir.Spec }
+// unlimited is the limit of a rule that grants every request.
+const unlimited = "unlimited"
+
+// An uncounted limit is one of these two. It counts no request, but each rule has a limit that people read.
+type uncounted struct {
+	weir.Spec
+	text string
+}
 
 // String implements weir.Spec.
-func (closedLimit) String() string { return closed }
+func (u uncounted) String() string { return u.text }
 
-var nothing = closedLimit{weir.FixedWindow{Limit: 1, Window: 50_000 * 24 * time.Hour}}
+// uncountedLimit is the limit of a rule that counts nothing.
+func uncountedLimit(name, text string) []*weir.Limit {
+	window := weir.FixedWindow{Limit: 1, Window: 50_000 * 24 * time.Hour}
+	return []*weir.Limit{weir.MustLimit(name, uncounted{window, text})}
+}
 
 // stateName is the name of a limit as weir.New gives it; if the rule's name is invalid, which was reported,
 // any name does.

@@ -115,7 +115,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 			"`fixed_window`, `calendar`, `sliding_log`, `sliding_counter`, `concurrency`",
 		"each limit's own, or a token bucket"},
 	{"limit", list("limit", bounds.Limits, func(s *Spec) *[]string { return &s.Limit }),
-		"one limit or a list of at most 8, as [limits.md](limits.md) has them", required},
+		"one limit or a list of at most 8, as [limits.md](limits.md) has them; `unlimited` grants everything and " +
+			"counts nothing, `none` grants nothing", required},
 	{"overrides", several(&overrideFields, bounds.Overrides, true, func(s *Spec) *[]Override { return &s.Overrides }),
 		"[other limits](exceptions.md#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
@@ -149,6 +150,19 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"on_store_error", choice(onStoreError, func(s *Spec) *StoreError { return &s.OnStoreError }),
 		"while the store does not answer: `local` (this process counts by itself), `allow`, `deny` (use it for a " +
 			"lock: each node may grant a `concurrency` limit once more)", "`local`"},
+	{"alias", text("text", func(s *Spec) *string { return &s.Alias }),
+		"a name for `replaces` of [other rules](rules.md#requests-of-one-call); several rules may have it", "none"},
+	{"replaces", list("text", bounds.Values, func(s *Spec) *[]string { return &s.Replaces }),
+		"at most 64 aliases: [rules that do not apply](rules.md#requests-of-one-call) to a request that this rule " +
+			"applies to, or to the other requests of its call", "none"},
+	{"quota", value[Spec]{shape: shape{name: "enabled"}, read: func(d *decoder, p place, n *yaml.Node, s *Spec) {
+		s.Quota = d.truth(p, n)
+	}},
+		"`true`: of the [requests of a call](rules.md#requests-of-one-call) with such a rule, one that passes suffices",
+		"`false`"},
+	{"metadata", value[Spec]{shape: shape{name: "metadata"}, read: (*decoder).metadata},
+		"names with values of any form, at most 4,096 bytes as JSON, for [answers](../howto/envoy.md) of the rate " +
+			"limit service that pass", "none"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](responses.md#responses) of refusals", "the file's"},
 	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),

@@ -21,7 +21,8 @@ const (
 	Denied
 )
 
-// Listed checks a request against the exceptions of the rule, and then against its lists. Limit: none denies each.
+// Listed checks a request against the exceptions of the rule, and then against its lists. Limit: none denies each
+// request, and limit: unlimited allows each that no list denies.
 func (r *Rule) Listed(request *Request) Listing {
 	if listing := r.excepted().listed(request); listing != Unlisted {
 		return listing
@@ -29,7 +30,11 @@ func (r *Rule) Listed(request *Request) Listing {
 	if r.closed {
 		return Denied
 	}
-	return r.lists.listed(request)
+	listing := r.lists.listed(request)
+	if r.unlimited && listing == Unlisted {
+		return Allowed
+	}
+	return listing
 }
 
 // Listed checks a request against the exceptions of the file, and then against its lists.

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
@@ -323,14 +324,42 @@ func (d *decoder) labels(p place, n *yaml.Node, s *Spec) {
 
 // enabled reads true as nil, as if it were left out.
 func (d *decoder) enabled(p place, n *yaml.Node, s *Spec) {
+	if !d.truth(p, n) {
+		s.Enabled = new(bool)
+	}
+}
+
+// truth reads true or false. A mistake is true.
+func (d *decoder) truth(p place, n *yaml.Node) bool {
 	text := d.text(p, n)
 	switch {
 	case text == "" || text == "true" && !quoted(n):
 	case text == "false" && !quoted(n):
-		s.Enabled = new(bool)
+		return false
 	default:
 		d.wrong(n, "%s is %.80q; allowed: true or false, unquoted", p, text)
 	}
+	return true
+}
+
+// metadata reads names with values of any form. All numbers are float64, as in JSON.
+func (d *decoder) metadata(p place, n *yaml.Node, s *Spec) {
+	if n.Kind != yaml.MappingNode {
+		d.wrong(n, "%s must be a mapping: names, each with a value", p)
+		return
+	}
+	d.names(p, n, func(place, string, *yaml.Node) {})
+	var values map[string]any
+	if err := n.Decode(&values); err != nil {
+		d.wrong(n, "%s has a value that JSON cannot express: %v", p, err)
+		return
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		d.wrong(n, "%s has a value that JSON cannot express: %v", p, err)
+		return
+	}
+	_ = json.Unmarshal(text, &s.Metadata) // it was just written
 }
 
 // items are the elements of a list of mappings.

@@ -42,7 +42,9 @@ type Rule struct {
 	groupName     string
 	rank          uint64
 	reads         []reading
-	closed        bool        // it denies every request
+	closed        bool // it denies every request
+	unlimited     bool // it grants every request
+	together      together
 	unprovided    []component // see Unprovided
 	filter        *filter     // nil: the tree decides
 	everywhere    bool        // the filter is evaluated for every request
@@ -94,11 +96,13 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	named := b.name(i, s.Name)
 	rule.label = b.label(i, s.Label)
 	b.describe(i, s)
+	rule.together = b.together(i, s)
 	rule.disabled = !s.IsEnabled()
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.countIf = b.countIf(i, s)
-	if rule.closed = slices.Equal(s.Limit, []string{closed}); rule.closed {
-		rule.limits = []*weir.Limit{weir.MustLimit(stateName(s.Name, 0, named), nothing)}
+	rule.closed, rule.unlimited = slices.Equal(s.Limit, []string{closed}), slices.Equal(s.Limit, []string{unlimited})
+	if rule.closed || rule.unlimited {
+		rule.limits = uncountedLimit(stateName(s.Name, 0, named), s.Limit[0])
 	} else {
 		rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)
 	}

@@ -397,16 +397,7 @@ func oneWord(allowed []string, at func(*Server) *string) value[Server] {
 func truth(at func(*Server) *bool) value[Server] {
 	return value[Server]{shape: shape{name: "enabled"},
 		show: func(s *Server) []string { return stateOf(*at(s)) },
-		read: func(d *decoder, p place, n *yaml.Node, s *Server) {
-			switch given := d.text(p, n); {
-			case given == "true" && !quoted(n):
-				*at(s) = true
-			case given == "false" && !quoted(n):
-				*at(s) = false
-			case given != "":
-				d.wrong(n, "%s is %.80q; allowed: true or false, unquoted", p, given)
-			}
-		}}
+		read: func(d *decoder, p place, n *yaml.Node, s *Server) { *at(s) = d.truth(p, n) }}
 }
 
 // number is a whole number.

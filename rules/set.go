@@ -24,6 +24,7 @@ type Set struct {
 	services []*Service
 	routing  routing
 
+	replaces bool             // some rules replace others
 	grouped  bool             // some rules are in groups
 	filtered bool             // some rules have filters
 	places   *endpoints.Table // of the component endpoint in keys; nil: no key has it

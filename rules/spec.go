@@ -47,7 +47,7 @@ type Spec struct {
 	Key          []string            // components, such as "client.ip"; none: all requests share one key
 	OnMissing    OnMissing           // "" is Anonymous
 	Algorithm    string              // first word of weir.ParseLimit; "": from each limit's text
-	Limit        []string            // texts of weir.ParseLimit, at least one
+	Limit        []string            // texts of weir.ParseLimit, at least one; or "none" or "unlimited" alone
 	Overrides    []Override          // other limits for some keys
 	Cost         Cost                // the zero Cost is 1, and callers may state another
 	CountIf      CountIf             // the zero CountIf counts every request
@@ -65,6 +65,12 @@ type Spec struct {
 	LeasePercent int     // 1 to bounds.Lease: percentage of the remaining units that a node may prefetch; 0: none
 	HoldUntil    string  // "done": see Rule.HoldUntilDone; or "disconnect", as also ""
 	LocalCeiling float64 // 1 to bounds.Ceiling: multiple of its limit that one node may pass; 0: no bound
+
+	// Of requests that one call decides together, such as the descriptors of the rate limit service.
+	Alias    string         // a name for Replaces of other rules, shared perhaps; "": none
+	Replaces []string       // aliases of the rules that do not apply where this rule does
+	Quota    bool           // of the requests of a call with such a rule, one that passes suffices
+	Metadata map[string]any // for the front end's answer: texts, float64, bool, nil, []any, map[string]any
 }
 
 // IsEnabled reports whether the rule applies to requests.

@@ -28,6 +28,7 @@ const (
 	Label        = 100    // characters of a label
 	Description  = 1024   // bytes of a description
 	Labels       = 16     // of a rule
+	Metadata     = 4096   // bytes of a rule's metadata, as JSON
 	Message      = 1000   // characters of a message
 	Languages    = 16     // languages of a message
 	Limits       = 8      // limits of a rule

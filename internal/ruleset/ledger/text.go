@@ -45,6 +45,9 @@ func dump(node *yaml.Node) (string, error) {
 // nodeOf is the YAML of a part of a rule: the name of a field is its name in Go with underscores, and fields without a
 // value are left out.
 func nodeOf(v reflect.Value) *yaml.Node {
+	if v.Kind() == reflect.Interface && v.IsNil() {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	}
 	switch part := v.Interface().(type) {
 	case rules.Cost:
 		if part.Units > 0 {
@@ -56,7 +59,7 @@ func nodeOf(v reflect.Value) *yaml.Node {
 	switch v.Kind() {
 	case reflect.Struct:
 		return mappingOf(v)
-	case reflect.Pointer:
+	case reflect.Pointer, reflect.Interface:
 		return nodeOf(v.Elem())
 	case reflect.Map:
 		node := &yaml.Node{Kind: yaml.MappingNode}

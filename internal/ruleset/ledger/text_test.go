@@ -49,6 +49,7 @@ const odd = `rules:
 - {name: fourth, limit: concurrency 5 ttl 1m, hold_until: done}
 - {name: fifth, key: user, limit: 10/1m, once: {by: header.Idempotency-Key, for: 10m, repeats: 5}}
 - {name: sixth, key: user, limit: 10/1m, once: {by: header.X-Id, for: 1h, repeat: refuse}}
+- {name: seventh, limit: unlimited, alias: "a: 1", replaces: ["2", "~"], quota: true, metadata: {a: {"1": 2.5, b: [~, true, "true", "", x, -3]}}}
 `
 
 func TestTextOfIsTheSameRule(t *testing.T) {

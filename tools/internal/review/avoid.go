@@ -26,7 +26,7 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 	v := reviewer{Report: r, file: file, set: set}
 	v.findOthers()
 	for _, rule := range set.Rules() {
-		if !rule.Enabled() || rule.Mode() == rules.Shadow || rule.EnforcePercent() == 0 {
+		if !rule.Enabled() || !mayRefuse(rule) {
 			continue
 		}
 		s := &file.Rules[rule.Index()]
@@ -189,8 +189,8 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 func (v *reviewer) findOthers() {
 	for _, rule := range v.set.Rules() {
 		m := &v.file.Rules[rule.Index()].Match
-		if rule.Enabled() && rule.Mode() == rules.Enforce && rule.EnforcePercent() == 100 && !rule.Scheduled() &&
-			!rule.HasCountIf() && !slices.ContainsFunc(rule.Components(), func(c string) bool {
+		if rule.Enabled() && mayRefuse(rule) && rule.EnforcePercent() == 100 && !rule.Scheduled() &&
+			rule.Alias() == "" && !rule.HasCountIf() && !slices.ContainsFunc(rule.Components(), func(c string) bool {
 			return keysOfComponent(c, m).Class == client || wideV6(c) || manyEndpoints(c, m) ||
 				rule.OnMissing() == rules.Skip && !strings.HasPrefix(c, "client.ip")
 		}) {

@@ -25,10 +25,15 @@ func (b bounds) fill(r *Rule, rule *rules.Rule, s *rules.Spec) {
 		}
 	}
 	r.Remarks = b.remarks(rule, s)
-	if !rated || rule.Mode() == rules.Shadow || rule.EnforcePercent() == 0 {
+	if !rated || !mayRefuse(rule) {
 		return
 	}
 	r.Minute, r.Hour, r.Day = &most[0], &most[1], &most[2]
+}
+
+// mayRefuse reports whether the rule is enforced for some keys, and refuses requests whatever others its call has.
+func mayRefuse(rule *rules.Rule) bool {
+	return rule.Mode() == rules.Enforce && rule.EnforcePercent() > 0 && !rule.Unlimited() && !rule.Quota()
 }
 
 // least is the least of the limits' bounds. It is not rated if all limits are of concurrency, which have no rate.

@@ -1,0 +1,162 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/rules"
+)
+
+// replaced is why a rule that matched is not decided.
+const replaced = "another rule replaces it"
+
+// replaces appends the aliases that the request's rules replace. A rule that is itself replaced replaces others too.
+func (v *Verdict) replaces(aliases []string) []string {
+	for _, rule := range v.matched {
+		if !rule.Scheduled() || rule.Active(v.gate.now()) {
+			aliases = append(aliases, rule.Replaces()...)
+		}
+	}
+	return aliases
+}
+
+// withoutReplaced removes the rules that other rules replace, of the request or of other requests.
+func (v *Verdict) withoutReplaced(others []string) {
+	aliases := v.replaces(others[:len(others):len(others)])
+	v.matched = slices.DeleteFunc(v.matched, func(rule *rules.Rule) bool {
+		if !isReplaced(rule, aliases) {
+			return false
+		}
+		v.skips = append(v.skips, Skip{rule, replaced})
+		return true
+	})
+}
+
+// isReplaced reports whether a rule has one of the aliases.
+func isReplaced(rule *rules.Rule, aliases []string) bool {
+	return rule.Alias() != "" && slices.Contains(aliases, rule.Alias())
+}
+
+// beginReplaced makes the claims once more of the requests with rules that a rule of another request replaces.
+func (g *Gate) beginReplaced(set *rules.Set, questions []Question) error {
+	var aliases []string
+	for i := range questions {
+		aliases = questions[i].Verdict.replaces(aliases)
+	}
+	for i := range questions {
+		q := &questions[i]
+		met := func(rule *rules.Rule) bool { return isReplaced(rule, aliases) }
+		if !slices.ContainsFunc(q.Verdict.matched, met) {
+			continue
+		}
+		q.Ask.replaced = aliases
+		if err := q.Verdict.begin(g, cmp.Or(q.Ask.Rules, set), q.Request, &q.Ask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// meetsQuota reports whether a rule with quota decides the request, or would if it were not a shadow rule.
+func (v *Verdict) meetsQuota() bool {
+	if v.Outcome == Denied {
+		return v.Rule != nil && v.Rule.Quota()
+	}
+	return slices.ContainsFunc(v.about[:v.enforced], func(a about) bool { return a.rule != nil && a.rule.Quota() }) ||
+		slices.ContainsFunc(v.followers, func(f follower) bool { return f.live < 0 && f.rule.Quota() })
+}
+
+// isUnlimited reports whether nothing limits the request because a rule says so.
+func (v *Verdict) isUnlimited() bool {
+	return v.enforced == 0 && slices.ContainsFunc(v.matched, (*rules.Rule).Unlimited)
+}
+
+// decideApart decides the requests that are decided apart from the others. It reports whether the others may pass.
+func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Question) (passes bool, err error) {
+	j.apart = j.apart[:0]
+	for i := range questions {
+		if act := questions[i].Act; act == Quota || act == Spend {
+			j.apart = append(j.apart, questions[i])
+		}
+	}
+	if len(j.apart) == 0 {
+		return true, nil
+	}
+	defer clear(j.apart)
+	g.decideBegun(ctx, j.apart)
+	passes = true
+	quotas, granted := 0, 0
+	for i := range j.apart {
+		q := &j.apart[i]
+		v := q.Verdict
+		switch {
+		case q.Err != nil:
+			return false, q.Err
+		case v.Outcome == Denied && v.Rule == nil:
+			passes = false
+		case q.Act == Spend && v.Outcome != Passed:
+			passes = false
+			g.chargeAnyway(ctx, v)
+		case q.Act == Quota && !v.isUnlimited():
+			quotas++
+			if v.Outcome == Passed {
+				granted++
+			}
+		}
+	}
+	return passes && (quotas == 0 || granted > 0), nil
+}
+
+// decideBegun decides questions that have their claims.
+func (g *Gate) decideBegun(ctx context.Context, questions []Question) {
+	if g.batcher != nil {
+		g.decideTogether(ctx, questions)
+		return
+	}
+	for i := range questions {
+		q := &questions[i]
+		q.Err = g.decideInTurn(ctx, &q.Ask, q.Verdict)
+	}
+}
+
+// chargeAnyway charges units that were refused and are spent already. An error is in v.Err.
+func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
+	if v.Outcome != Refused || v.Err != nil {
+		return
+	}
+	ctx, cancel := g.detached(ctx)
+	defer cancel()
+	claims := slices.DeleteFunc(slices.Clone(v.claims[:v.enforced]), func(c weir.Claim) bool { return c.Once })
+	v.Err = g.store.Charge(ctx, claims, nil)
+}
+
+// concludeApart derives the outcomes of the quota requests from the outcome of the call. If that is refused, their
+// units are given back.
+func (j *jointDecision) concludeApart(ctx context.Context, g *Gate, questions []Question, passes bool) {
+	for i := range questions {
+		q := &questions[i]
+		v := q.Verdict
+		switch {
+		case q.Act != Quota:
+		case passes && v.Outcome != Passed:
+			v.Outcome, v.Reason = Passed, OtherGranted
+		case !passes && v.Outcome == Passed:
+			g.takeBack(ctx, v)
+			v.Outcome, v.Reason, v.Rule, v.Delay, v.Granted, v.others = Refused, OtherRefused, nil, 0, 0, true
+		}
+	}
+}
+
+// takeBack gives back the units of a request that had passed. An error is dropped: then they stay charged.
+func (g *Gate) takeBack(ctx context.Context, v *Verdict) {
+	ctx, cancel := g.detached(ctx)
+	defer cancel()
+	for _, c := range v.Receipt() {
+		_ = g.by(&c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil)
+	}
+	for i := range v.about {
+		v.about[i].granted = 0
+	}
+}

@@ -1,0 +1,140 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+const apart = `
+rules:
+  - {name: near, match: {descriptor: {near: "*"}}, quota: true, limit: fixed_window 1/100d}
+  - {name: far, match: {descriptor: {far: "*"}}, quota: true, limit: fixed_window 2/100d}
+  - {name: tried, match: {descriptor: {tried: "*"}}, quota: true, mode: shadow, limit: fixed_window 1/100d}
+  - {name: plain, match: {descriptor: {plain: "*"}}, limit: fixed_window 3/100d}
+  - {name: closed, match: {descriptor: {closed: "*"}}, quota: true, limit: none}
+  - {name: free, match: {descriptor: {free: "*"}}, quota: true, limit: unlimited}
+  - {name: all, match: {descriptor: {all: "*"}}, alias: usual, limit: fixed_window 1/100d}
+  - {name: gold, match: {descriptor: {gold: "*"}}, alias: special, replaces: usual, limit: fixed_window 2/100d}
+  - {name: top, match: {descriptor: {top: "*"}}, replaces: [usual, special], limit: unlimited}
+`
+
+// told is the outcome of each request.
+func told(questions []gate.Question) string {
+	var list []string
+	for i := range questions {
+		list = append(list, fmt.Sprint(questions[i].Verdict.Outcome, " ", questions[i].Verdict.Reason))
+	}
+	return strings.Join(list, ", ")
+}
+
+// a calls step is a call of requests, each named by its descriptor, and its outcomes.
+type callStep struct {
+	call, want string
+	act        gate.Act
+}
+
+var apartCalls = map[string][]callStep{
+	"one of the quotas that passes suffices": {
+		{call: "near far", want: "passed within_limits, passed within_limits"},
+		{call: "near far plain", want: "passed other_granted, passed within_limits, passed within_limits"},
+		{call: "near far plain", want: "refused limit_exceeded, refused limit_exceeded, refused other_refused"},
+		{call: "plain", want: "passed within_limits"}, {call: "plain", want: "passed within_limits"},
+		{call: "plain", want: "refused limit_exceeded"},
+	},
+	"a call that is refused charges no quota": {
+		{call: "plain", want: "passed within_limits"}, {call: "plain", want: "passed within_limits"},
+		{call: "plain", want: "passed within_limits"},
+		{call: "near plain", want: "refused other_refused, refused limit_exceeded"},
+		{call: "near free", want: "passed within_limits, passed no_rule"},
+		{call: "near free", want: "refused limit_exceeded, refused other_refused"},
+	},
+	"a shadow rule's quota passes": {
+		{call: "closed tried", want: "passed other_granted, passed no_rule"},
+		{call: "closed tried", want: "passed other_granted, passed no_rule"},
+		{call: "closed plain", want: "denied deny_list, refused other_refused"},
+	},
+	"quota matters in a call of several requests alone": {
+		{call: "near", want: "passed within_limits"}, {call: "near", want: "refused limit_exceeded"},
+	},
+	"asked for": {
+		{call: "plain all", want: "passed within_limits, passed within_limits", act: gate.Quota},
+		{call: "plain all", want: "passed within_limits, passed other_granted", act: gate.Quota},
+		{call: "plain all", want: "passed within_limits, passed other_granted", act: gate.Quota},
+		{call: "plain all", want: "refused limit_exceeded, refused limit_exceeded", act: gate.Quota},
+	},
+	"spent units are charged beyond the limit": {
+		{call: "far", want: "passed within_limits", act: gate.Spend}, {call: "far plain", want: "passed within_limits, passed within_limits", act: gate.Spend},
+		{call: "far plain", want: "refused limit_exceeded, passed within_limits", act: gate.Spend},
+		{call: "plain", want: "passed within_limits", act: gate.Spend}, {call: "plain", want: "refused limit_exceeded", act: gate.Spend},
+	},
+	"a rule replaces rules of other requests and of its own": {
+		{call: "all", want: "passed within_limits"},
+		{call: "all gold", want: "passed no_rule, passed within_limits"}, {call: "gold all", want: "passed within_limits, passed no_rule"},
+		{call: "all gold", want: "refused other_refused, refused limit_exceeded"},
+		{call: "all", want: "refused limit_exceeded"},
+		{call: "all top gold", want: "passed no_rule, passed no_rule, passed no_rule"},
+		{call: "all+top", want: "passed no_rule"}, {call: "all+gold", want: "refused limit_exceeded"},
+	},
+}
+
+func TestRequestsThatAreDecidedApart(t *testing.T) {
+	for name, steps := range apartCalls {
+		for _, store := range []weir.Store{memstore.New(), unbatched{memstore.New()}} {
+			g := open(t, store, apart)
+			for i, s := range steps {
+				var questions []gate.Question
+				for word := range strings.FieldsSeq(s.call) {
+					d := described{}
+					for key := range strings.SplitSeq(word, "+") {
+						d[key] = "x"
+					}
+					questions = append(questions, part(d, 1, s.act))
+				}
+				if got := told(together(t, g, questions...)); got != s.want {
+					t.Errorf("%s, %T, call %d: %s\nwant %s", name, store, i, got, s.want)
+				}
+			}
+		}
+	}
+}
+
+// TestSpentUnitsAreOwed: a request that costs nothing passes until more than the limit is used.
+func TestSpentUnitsAreOwed(t *testing.T) {
+	g := open(t, memstore.New(), apart)
+	look := func() string {
+		nothing := int64(0)
+		q := part(described{"plain": "x"}, 1, gate.Decided)
+		q.Ask.Cost = &nothing
+		return told(together(t, g, q))
+	}
+	together(t, g, part(described{"plain": "x"}, 3, gate.Spend))
+	if got := look(); got != "passed within_limits" {
+		t.Errorf("with all units used: %s", got)
+	}
+	together(t, g, part(described{"plain": "x"}, 1, gate.Spend))
+	if got := look(); got != "refused limit_exceeded" {
+		t.Errorf("with more used: %s", got)
+	}
+}
+
+// TestALimitAloneMeetsNoRule: whatever the descriptors match.
+func TestALimitAloneMeetsNoRule(t *testing.T) {
+	g := open(t, memstore.New(), apart)
+	override := &gate.Override{Limit: weir.FixedWindow{Limit: 1, Window: 1e9}, Name: "own", Key: "k", Alone: true}
+	for i, want := range []string{"passed within_limits", "refused limit_exceeded"} {
+		var v gate.Verdict
+		r := &rules.Request{Attributes: described{"top": "x", "closed": "x"}}
+		if err := g.Decide(t.Context(), r, gate.Ask{Times: 1, Override: override}, &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(v.Outcome, " ", v.Reason); got != want {
+			t.Errorf("request %d: %s, want %s", i, got, want)
+		}
+	}
+}
