@@ -151,7 +151,7 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 }
 
 // Respond answers as ByRules does: with the fields of a request that passes, or with its whole refusal. The request is
-// the one that was decided, or nil; id is its id. It is for front ends with callers that hand the response on.
+// the one that was decided, or nil; id is its id. It is for front ends whose callers forward the response.
 func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id string) {
 	c := &call{event: EventOf(v), request: &http.Request{Header: make(http.Header)}}
 	if request != nil && request.Attributes != nil {

@@ -58,8 +58,8 @@ type decider interface {
 	restore(l *weir.Limit, s state, list []int64, ids [][]byte) (restored state, ok bool)
 }
 
-// A settler charges units that correct an earlier charge, where other's numbers wrote the state, in its own way. It
-// returns the limit whose form the state has.
+// A settler implements the correction of an earlier charge for one algorithm. other is the limit that wrote the state.
+// The result is the limit in whose form the state is now.
 type settler interface {
 	settle(l, other *weir.Limit, s state, n int64, now moment) (after state, in *weir.Limit)
 }

@@ -109,8 +109,8 @@ func (sh *shard) forget() {
 	sh.earliest.Store(unknown)
 }
 
-// full reports whether a new key would find no room. A key that has expired is dropped for it: what may have expired is
-// known only when it is looked at.
+// full reports whether a new key would find no room. It drops a key that has expired, because only a look at the keys
+// tells which have.
 func (s *Store) full(now moment) bool {
 	if s.keys.Load() < s.maxKeys && s.bytes() < s.maxBytes {
 		return false

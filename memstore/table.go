@@ -194,7 +194,7 @@ func (t *table) put(key id, own *owner, word, part int64) *entry {
 	return e
 }
 
-// fits reports whether n more entries leave a fifth of the places empty: searches end at those.
+// fits reports whether n more entries leave a fifth of the places empty. Searches end at empty places.
 func (t *table) fits(n int) bool { return 5*(t.used+n) <= 4*len(t.slots) }
 
 // roomy is how many places n entries need, with a fifth to spare.

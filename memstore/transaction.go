@@ -98,8 +98,8 @@ func (t *transaction) share(i int) {
 	t.findAgain(i)
 }
 
-// pair finds the claims on one overflow key: only the first of them locks it. Claims come to share in any order, so
-// this is done when it is known which do: before a read, and again when room was made.
+// pair finds the claims on one overflow key, of which only the first locks the key. Which claims share the key is known
+// before a read, and may change when room is made: pair runs both times.
 func (t *transaction) pair() {
 	for i := range t.claims {
 		if p := t.place(i); p.shared {
@@ -138,7 +138,7 @@ func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error)
 	return granted, nil
 }
 
-// refuse answers without a mutex if no state is to change: a refusal, a peek, a cost of 0.
+// refuse answers without a mutex if the decision changes no state: a refusal, a peek, a cost of 0.
 func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted int64, ok bool) {
 	read := 0
 	for read < len(t.claims) && t.read(read) {
@@ -303,7 +303,7 @@ func (t *transaction) ahead(times int64) bool {
 	return false
 }
 
-// back brings such states back: also a refusal does, or it would last for as long as the clock was ahead.
+// back corrects such states. A refusal corrects them too: otherwise it would last for as long as the clock was ahead.
 func (t *transaction) back(times int64) {
 	for i := range t.claims {
 		c, p := &t.claims[i], t.place(t.root(i))
@@ -334,7 +334,7 @@ func (t *transaction) fit(times int64) int64 {
 	return times
 }
 
-// asked is the claim as it is decided: one on an overflow key at what all claims on that key cost together.
+// asked is the claim as it is decided: a claim on an overflow key has the sum of the costs of all claims on that key.
 func (t *transaction) asked(i int) weir.Claim {
 	c := t.claims[i]
 	if !t.place(i).shared {
@@ -357,7 +357,7 @@ func (t *transaction) root(i int) int {
 	return i
 }
 
-// view is the state of a claim's place under the claim's own numbers: a twin's may differ.
+// view is the state of a claim's place under the claim's own numbers: another claim on the same key may have others.
 func (t *transaction) view(i int) state {
 	p := t.place(t.root(i))
 	return adopt(p.limit, t.claims[i].Limit, p.state, t.now, false)
@@ -474,7 +474,7 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 	return ok
 }
 
-// found counts a claim without units to give back. It is false for a lease that was gone.
+// found counts a claim that had no units to give back. It returns false for a lease that was gone.
 func (t *transaction) found(c *weir.Claim, found bool) bool {
 	if !found && c.Lease == "" && !c.Limit.Refills() {
 		t.store.unfound.Add(1)

@@ -28,7 +28,7 @@ func (e *Engine) checkAlerts() (err error) {
 	return nil
 }
 
-// newAlerts makes what watches for alerts. Start begins when the history is there.
+// newAlerts makes the watcher for alerts. It is started when the history exists.
 func (e *Engine) newAlerts() {
 	if e.Alerts == "off" {
 		return

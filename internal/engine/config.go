@@ -63,7 +63,7 @@ func (e *ConfigError) Error() string { return e.text }
 
 func wrong(format string, args ...any) error { return &ConfigError{fmt.Sprintf(format, args...)} }
 
-// Read reads Config.Rules for the first time, and settles the settings. Open does the rest.
+// Read reads Config.Rules for the first time, and determines the settings of the start. Open does the rest.
 func Read(ctx context.Context, c Config) (*Engine, error) {
 	e := &Engine{Config: c}
 	if err := e.read(ctx); err != nil {
@@ -81,7 +81,7 @@ func Read(ctx context.Context, c Config) (*Engine, error) {
 	return e, nil
 }
 
-// read reads the file. Few settings say how it is read: if it has these itself, it is read once more.
+// read reads the file. A few settings change how a file is read: a file that sets one of them is read a second time.
 func (e *Engine) read(ctx context.Context) (err error) {
 	e.Server = e.over(rules.Server{})
 	for range 2 {

@@ -27,8 +27,8 @@ func (e *Engine) watchPolicy(ctx context.Context) {
 	}
 }
 
-// lookAtPolicy notes and logs a policy that forgets limits, and its end. The first look only notes: a wrong policy at
-// the start was logged when the store was opened. Other checks report an outage.
+// lookAtPolicy remembers and logs a policy that evicts limits, and its end. The first look does not log: a wrong policy
+// at the start was logged when the store was opened. Other checks report an outage.
 func (e *Engine) lookAtPolicy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstAttempt)
 	defer cancel()

@@ -38,8 +38,8 @@ func (e *Engine) settleGeo() error {
 	return nil
 }
 
-// checkGeo refuses rules that would silently apply to no client, or to every client, because there is no data about the
-// countries or autonomous systems that they name.
+// checkGeo refuses rules that name countries or autonomous systems without data about them: such rules would silently
+// apply to no client, or to every client.
 func (e *Engine) checkGeo(set *rules.Set) error {
 	needCountry, needASN := set.Located()
 	var country, asn bool

@@ -97,8 +97,8 @@ func (o *outage) recover() {
 // looked is a limit that is only looked at.
 var looked = []weir.Claim{{Key: "key", Limit: weir.MustLimit("weir.probe", weir.PerSecond(1)), Cost: 1}}
 
-// isBack looks at a limit in the store that has failed last, as a request would: without one, a store that is back
-// would be reported as gone for as long as no request comes. The breaker closes by it too.
+// isBack reads a limit in the store that failed last, as a request would. Otherwise a store that recovered would be
+// reported as down until the next request. The read also closes the circuit breaker.
 func (e *Engine) isBack() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), firstAttempt)
 	defer cancel()

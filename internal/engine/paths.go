@@ -8,10 +8,10 @@ import (
 	"github.com/weirproject/weir/internal/endpoints"
 )
 
-// pathsAgain is the least time between two log lines that say that no path can be told apart any more.
+// pathsAgain is the shortest time between two log lines about paths beyond the maximum.
 const pathsAgain = time.Hour
 
-// paths is the number of paths that keys with the component endpoint tell apart.
+// paths is the number of paths that keys with the component endpoint count separately.
 func (e *Engine) paths() int {
 	if places := e.Gate.Rules().Endpoints(); places != nil {
 		return places.Len(time.Now())
@@ -19,7 +19,7 @@ func (e *Engine) paths() int {
 	return 0
 }
 
-// pathsFull says that there are more paths than keys tell apart; "" if there are not.
+// pathsFull says that there are more paths than keys count separately; "" if there are not.
 func (e *Engine) pathsFull() string {
 	if e.paths() < bounds.Endpoints {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"github.com/weirproject/weir/memstore"
 )
 
-// saveEvery is how often the state is saved while a server runs: a crash loses at most that much.
+// saveEvery is the interval between saves while a server runs: a crash loses the counts since the last save.
 const saveEvery = time.Minute
 
 // A state is the file that preserves a store in memory across restarts.

@@ -63,7 +63,7 @@ type watcher struct {
 	at      time.Time
 }
 
-// A reading has the counters that a description of this node shows the growth of.
+// A reading holds the counters whose growth the description of this node shows.
 type reading struct {
 	took                     tally.Buckets
 	decided, recalled, asked int64
