@@ -131,8 +131,8 @@ type Stats struct {
 	Dropped  int64 // keys that were dropped to make room
 	Bytes    int64 // about the memory of the keys and their states
 
-	// Unfound counts refunds of claims without an effect: no current window has units of the instant of the charge, mostly
-	// because that window is over. A bucket has no such instants; a lease gets ErrLeaseGone.
+	// Unfound counts refunds of claims without an effect: no current window has units of the instant of the charge,
+	// mostly because that window is over. A bucket has no such instants; a lease gets ErrLeaseGone.
 	Unfound int64
 }
 

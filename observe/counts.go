@@ -39,8 +39,8 @@ const (
 	together              // under other
 )
 
-// ruleTallies has the tallies of the rules in force. A verdict by rules that were replaced meanwhile counts for the rule
-// of the same name, or as unknown if there is none.
+// ruleTallies has the tallies of the rules in force. A verdict by rules that were replaced meanwhile counts for the
+// rule of the same name, or as unknown if there is none.
 type ruleTallies struct {
 	rules   []*rules.Rule
 	tallies []*counted // by index of rules

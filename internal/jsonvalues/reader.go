@@ -55,8 +55,7 @@ type Value struct {
 type Reader struct {
 	// Each is called at the end of each document. The values, by the index of their paths, are valid until it returns.
 	Each func(values []Value)
-	// Many reads any number of texts, which may be separated by blanks and ends of lines: JSON lines. Otherwise there is
-	// one.
+	// Many accepts any number of texts, separated by blanks and ends of lines: JSON lines. Otherwise there is one.
 	Many bool
 
 	paths  *Paths
