@@ -229,7 +229,7 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 		v.attributes, v.method, v.target = nil, "", "" // front ends reuse them
 	}
 	if v.isLocated {
-		v.located.Attributes, v.located.DescriptorKeys = nil, nil
+		v.located.Attributes, v.located.DescriptorKeys, v.located.DescriptorValues = nil, nil, nil
 	}
 }
 

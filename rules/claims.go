@@ -236,6 +236,9 @@ func (c *claimCounter) sum(list []*Rule) (sum claimBound) {
 }
 
 func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
+	if q.kind == sourceDescriptorKeys {
+		return c.descriptors(&q.descriptors)
+	}
 	anyValue := c.branch(q.any)
 	most = anyValue
 	for value, next := range q.values {
@@ -248,6 +251,15 @@ func (c *claimCounter) switchNode(q *switchNode) (most claimBound) {
 			sums[i] = sums[i].plus(sums[network.parent])
 		}
 		most = most.or(sums[i])
+	}
+	return most
+}
+
+// descriptors is the bound of all descriptors, of which each ends at one node.
+func (c *claimCounter) descriptors(n *descriptorNode) claimBound {
+	most := c.branch(n.here)
+	for _, next := range n.exact {
+		most = most.or(c.descriptors(next))
 	}
 	return most
 }
@@ -294,7 +306,7 @@ func (x *example) with(a attribute, value string) *example {
 		number, _ := strconv.ParseUint(value, 10, 32)
 		more.request.ASN = uint32(number)
 	case sourceDescriptorKeys:
-		more.request.DescriptorKeys = strings.Split(value, ",")
+		more.request.DescriptorKeys, more.request.DescriptorValues = entriesIn(value)
 	case sourceIP:
 		more.request.Client, _ = netip.ParseAddr(value)
 	}
@@ -457,6 +469,9 @@ func (x *example) reach(from []*branch) (reached []*branch, open []*switchNode) 
 			case !known:
 				open = append(open, q)
 			case value == "":
+			case q.kind == sourceDescriptorKeys:
+				next, _ := q.descriptors.find(&x.request)
+				reached = appendBranches(reached, next)
 			case q.kind == sourceIP:
 				for j := q.networks.find(x.request.Client); j >= 0; j = q.networks.list[j].parent {
 					reached = append(reached, q.networks.list[j].value)
@@ -489,6 +504,7 @@ func valuesThatMatter(asked attribute, open []*switchNode) []string {
 		for value := range q.values {
 			values[value] = true
 		}
+		q.descriptors.examples("", values)
 		for i := range q.networks.list {
 			prefix := q.networks.list[i].prefix
 			values[prefix.Addr().String()] = true

@@ -583,19 +583,6 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 	return append(list, added...)
 }
 
-// descriptorKeys adds the condition on the names of all descriptors, which are one value.
-func (b *builder) descriptorKeys(list []condition, p place, names []string) []condition {
-	if len(names) == 0 || !b.count(p, len(names), bounds.Values) {
-		return list
-	}
-	for j, name := range names {
-		if item := (place{p.rule, p.field, j}); !validAttribute(name) && !(name == "" && b.has(item)) {
-			b.add(item, "%s %.80q: a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~", p.field, name)
-		}
-	}
-	return append(list, condition{kind: sourceDescriptorKeys, values: []string{strings.Join(names, ",")}})
-}
-
 // values checks the values of a condition; an empty list stands for any value that is not empty.
 func (b *builder) values(p place, given []string) []string {
 	if len(given) == 0 {
@@ -623,10 +610,12 @@ func (b *builder) values(p place, given []string) []string {
 // room reports whether the tree may grow by a rule: each combination of alternatives is a separate branch.
 func (b *builder) room(p place, hosts []string, path string, conditions []condition) bool {
 	ways := 1
+	parts := len(conditions) + 1
 	for _, c := range conditions {
 		ways = min(bounds.Tree+1, ways*c.ways())
+		parts += len(c.entries)
 	}
-	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*(len(conditions)+1))
+	b.nodes += max(1, len(hosts)) * (strings.Count(path, "/") + 1 + ways*parts)
 	if b.nodes > bounds.Tree {
 		b.add(p, "the rules up to here can be met in too many ways (over %d): use fewer alternatives in "+
 			"one rule, or fewer rules", bounds.Tree)

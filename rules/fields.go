@@ -220,8 +220,8 @@ var conditionFields = []field[Match]{
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
 	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
-		"the names of all descriptors of the request, no more and in this order; from front ends that keep it: " +
-			"Envoy's rate limit service and the [API](api.md)", ""},
+		"all [entries of the descriptor](matching.md#descriptors), in order: `KEY`, or `KEY=VALUE`, in which each " +
+			"`*` stands for any text", ""},
 	{"regex", nested(&regexFields, func(m *Match) *Expressions { return &m.Regex }),
 		"[regular expressions](matching.md#regular-expressions-any-not) for `path`, `header` and `descriptor`", ""},
 }
@@ -299,7 +299,7 @@ var routeFields = mapping[RouteSpec]{"route", "", []field[RouteSpec]{
 	{"name", text("name", func(r *RouteSpec) *string { return &r.Name }),
 		"1 to 128 of a-z A-Z 0-9 and `. _ -`, unique; `route` of rules", required},
 	{"host", alternatives("host", func(r *RouteSpec) *[]string { return &r.Host }),
-		"names, or `*.example.com`, as in [rules](../reference/matching.md#match)", "any"},
+		"names, or `*.example.com`, as in [rules](matching.md#match)", "any"},
 	{"path", text("path", func(r *RouteSpec) *string { return &r.Path }),
 		"a pattern as in rules: `/pay`, `/users/{id}/orders`, `/api/**` for a prefix", "any"},
 	{"method", alternatives("method", func(r *RouteSpec) *[]string { return &r.Method }),

@@ -174,6 +174,7 @@ func (b *builder) alternatives(p place, given []Match, tooLong bool) *Set {
 			b.add(one, "%s has any or not; they are of the match alone", one.field)
 		}
 		rule := &Rule{set: set, index: j}
+		b.plainKeys(at(one.rule, one.field+".descriptor_keys"), m.DescriptorKeys)
 		hosts, path := b.hosts(at(one.rule, one.field+".host"), m.Host), b.set.inForm(m.Path)
 		b.path(at(one.rule, one.field+".path"), m.Path)
 		conditions := b.conditions(one, m)

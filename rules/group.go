@@ -58,7 +58,7 @@ func rank(hosts []string, path string, conditions []condition) (rank uint64) {
 			service = 1 + min(1, len(c.values))
 		case c.kind == sourceIP:
 			client = 1 + widest(c)
-		case len(c.values) > 0:
+		case len(c.values)+len(c.entries) > 0:
 			exact++
 		default:
 			any++

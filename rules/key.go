@@ -24,7 +24,7 @@ type component struct {
 	source   source
 	name     string
 	label    string // prefix of its part of the key
-	segment  int    // sourcePath: index of the path's segment
+	segment  int    // sourcePath: index of the path's segment; sourceEntry: of the entry
 	foldCase bool   // sourcePath: the form of paths ignores case
 	v4, v6   int    // sourceIP: lengths of prefixes
 	trim     bool
@@ -66,6 +66,10 @@ func parseSource(word, path string) (c component, complaint string) {
 		return c, "a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~ must follow " + kind + "."
 	}
 	c.source, c.name = source, name
+	if source == sourceEntry {
+		c.segment, complaint = entryNumber(name)
+		return c, complaint
+	}
 	if source == sourceHeader {
 		c.name = canonical(name)
 		c.label = "header." + c.name + "="
@@ -207,6 +211,8 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 		return r.appendASN(dst)
 	case sourceHost:
 		dst = appendFolded(dst, r.Host)
+	case sourceEntry:
+		dst = r.appendEntry(dst, c.segment)
 	case sourcePath:
 		dst = appendUnescaped(dst, segment(r.Path, c.segment))
 	default:
@@ -220,7 +226,7 @@ func (c *component) appendValue(dst []byte, r *Request) []byte {
 
 // made reports whether values of the source are no texts of the request.
 func (s source) made() bool {
-	return s == sourceIP || s == sourceASN || s == sourceHost || s == sourcePath
+	return s == sourceIP || s == sourceASN || s == sourceHost || s == sourcePath || s == sourceEntry
 }
 
 // text is appendValue for lookups: values that are not normalised are not copied. The buffer must live as long

@@ -163,6 +163,11 @@ func (r *Rule) fixedBy(m *Match) (list []string) {
 			values = m.Service
 		case sourceDescriptor:
 			values = m.Descriptor[c.name]
+		case sourceEntry:
+			if c.segment < len(r.entries) && r.entries[c.segment].plain() {
+				e := r.entries[c.segment]
+				values = []string{DescriptorEntry(e.key, e.value)}
+			}
 		}
 		if len(values) != 1 || values[0] == "*" {
 			continue
@@ -186,6 +191,9 @@ func (r *Rule) completed(text string) (values []string) {
 		return nil
 	}
 	values[open] = text
+	if c := &r.components[open]; !strings.HasPrefix(text, r.entryName(c)) {
+		values[open] = r.entryName(c) + text
+	}
 	return values
 }
 
@@ -207,7 +215,11 @@ func (r *Rule) shown(text string) (values []string) {
 	if !ok {
 		return nil
 	}
-	return append(values, rest)
+	values = append(values, rest)
+	for i := range values {
+		values[i] = r.entryName(&r.components[i]) + values[i]
+	}
+	return values
 }
 
 // namesBefore are the texts before the values of a key that people are shown with its names; none if it has no
@@ -216,8 +228,13 @@ func (r *Rule) namesBefore() (list []string) {
 	described := false
 	for i := range r.components {
 		c := &r.components[i]
-		described = described || c.source == sourceDescriptor
+		described = described || c.describes()
 		name := strings.TrimPrefix(c.word(), "descriptor.") + "="
+		if c.source == sourceEntry {
+			if name = r.entryName(c); name == "" {
+				return nil
+			}
+		}
 		switch domain := r.components[0].source == sourceService; {
 		case i == 0 && domain:
 			name = ""

@@ -28,7 +28,9 @@ type Request struct {
 	Country string // of the client: a code of ISO 3166 such as "CN"; gates look it up if it is empty
 	ASN     uint32 // of the client: the number of its autonomous system; likewise
 
-	DescriptorKeys []string // the names of all descriptors, from a front end that keeps their order
+	// The entries of the descriptor, from a front end that keeps their order. Without values they are those that
+	// Attributes has by the keys.
+	DescriptorKeys, DescriptorValues []string
 
 	Attributes Attributes // nil: none
 }
@@ -136,21 +138,6 @@ func (r *Request) attribute(kind source, name string) string {
 		return r.Attributes.Descriptor(name)
 	}
 	return ""
-}
-
-// appendDescriptorKeys appends the names of the descriptors, as one value. It is empty if a name has a comma: no rule
-// names such a descriptor.
-func (r *Request) appendDescriptorKeys(dst []byte) []byte {
-	for i, name := range r.DescriptorKeys {
-		if strings.IndexByte(name, ',') >= 0 {
-			return dst[:0]
-		}
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, name...)
-	}
-	return dst
 }
 
 // appendASN leaves dst unchanged if the number is not known.

@@ -15,6 +15,7 @@ type Rule struct {
 	label         string
 	disabled      bool
 	components    []component
+	entries       []entry  // of its match
 	fixed         []string // values of components of which its match leaves one, "" for the others; nil: none
 	onMissing     OnMissing
 	limits        []*weir.Limit
@@ -119,10 +120,11 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.reads, rule.unprovided = b.reads(rule), unprovided(s, rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
+	rule.entries = entriesOf(s.Match.DescriptorKeys)
 	rule.fixed = rule.fixedBy(&s.Match)
 	ways := b.ways(i, s, rule)
 	rule.described = s.Match.describes() ||
-		slices.ContainsFunc(rule.components, func(c component) bool { return c.source == sourceDescriptor })
+		slices.ContainsFunc(rule.components, component.describes)
 	rule.geo = rule.located(&s.Match)
 	b.group(i, s, rule)
 	b.set.rules = append(b.set.rules, rule)

@@ -100,6 +100,8 @@ type switchNode struct {
 
 	clients  map[netip.Prefix]*branch // while the tree is built; then in networks
 	networks networks[*branch]
+
+	descriptors descriptorNode // the root of sourceDescriptorKeys
 }
 
 // A matcher finds the rules of one request. It counts the nodes that it visits, so that a test can check that
@@ -312,13 +314,11 @@ func (w *matcher) asn(q *switchNode) {
 	}
 }
 
-// descriptorKeys visits the rules for exactly the request's descriptors.
+// descriptorKeys visits the rules for the request's descriptor.
 func (w *matcher) descriptorKeys(q *switchNode) {
-	if len(w.request.DescriptorKeys) == 0 || len(w.request.DescriptorKeys) > bounds.Values {
-		return
-	}
-	var buffer [256]byte
-	if next := q.values[string(w.request.appendDescriptorKeys(buffer[:0]))]; next != nil {
+	next, visited := q.descriptors.find(w.request)
+	w.visited += visited
+	if next != nil {
 		w.branch(next)
 	}
 }
@@ -330,6 +330,7 @@ type condition struct {
 	values []string // none: whatever is not empty
 
 	networks []netip.Prefix // of sourceIP, which has no values
+	entries  []entry        // of sourceDescriptorKeys, likewise
 }
 
 // ways is the number of branches that meet the condition.
@@ -366,6 +367,10 @@ func (p *treeBuilder) branch(b *branch, rule *Rule, conditions []condition) {
 	}
 	first, rest := &conditions[0], conditions[1:]
 	q := p.switchOn(b, first.kind, first.name)
+	if first.kind == sourceDescriptorKeys {
+		p.branch(q.descriptors.at(first.entries), rule, rest)
+		return
+	}
 	if len(first.values)+len(first.networks) == 0 {
 		p.branch(made(&q.any), rule, rest)
 	}

@@ -19,6 +19,7 @@ const (
 	sourceCookie
 	sourceBody
 	sourceDescriptor
+	sourceEntry
 	sourcePath
 	sourceConstant
 
@@ -67,15 +68,17 @@ var sources = [...]sourceRow{
 		"[a field of a form or a JSON object](keys.md#fields-of-bodies)"},
 	sourcePath:       {"path", "NAME", needsNothing, single, "the segment `{NAME}` of the path, without escapes"},
 	sourceDescriptor: {"descriptor", "NAME", needsDescriptor, single, "a descriptor of the call"},
-	sourceConstant:   {"constant", "TEXT", needsNothing, single, "the text"},
-	sourceMethod:     {"method", alone, needsNothing, single, "the method, in capitals"},
-	sourceRoute:      {"route", alone, needsRoute, single, "the pattern that a router chose"},
+	sourceEntry: {"entry", "NUMBER", needsDescriptor, single, "the entry of this number of the descriptor, from 1, " +
+		"as `key=value`; from [front ends that keep their order](matching.md#descriptors)"},
+	sourceConstant: {"constant", "TEXT", needsNothing, single, "the text"},
+	sourceMethod:   {"method", alone, needsNothing, single, "the method, in capitals"},
+	sourceRoute:    {"route", alone, needsRoute, single, "the pattern that a router chose"},
 	sourceEndpoint: {"endpoint", alone, needsNothing, single, "the route or, without one, the path: of " +
 		"[1,000 paths](keys.md#paths-without-routes), and all others together as `(other)`"},
 	sourceHost:           {"host", alone, needsNothing, single, "the host, in lower case"},
 	sourceUser:           {"user", alone, needsUser, single, "the authenticated user"},
 	sourceService:        {"service", alone, needsNothing, single, "the service"},
-	sourceDescriptorKeys: {"value", alone, noKey, single, "the names of all descriptors"},
+	sourceDescriptorKeys: {"descriptor", alone, noKey, single, "the entries of the descriptor"},
 }
 
 // String is the name of a source in errors.

@@ -54,7 +54,7 @@ func valuesOf(values ...string) *Request {
 	text := "name=" + strings.Join(values, "&name=")
 	fields := http.Header{"Name": values, "Cookie": {strings.ReplaceAll(text, "&", "; ")}}
 	return &Request{Method: "GET", Host: "host", Path: "/segment", Route: "route", User: "user", Service: "service", Country: "CN",
-		ASN: 7, Client: netip.MustParseAddr("203.0.113.7"),
+		ASN: 7, Client: netip.MustParseAddr("203.0.113.7"), DescriptorKeys: []string{"name"},
 		Attributes: &twice{webvalues.Request{RawQuery: text, Fields: fields}}}
 }
 
@@ -72,6 +72,9 @@ func TestKeySourcesAreComplete(t *testing.T) {
 		word := r.word
 		if r.name != alone {
 			word += ".name"
+		}
+		if source(i) == sourceEntry {
+			word = "entry.1"
 		}
 		rule := func(text string) *Rule {
 			set, err := Load("rules.yaml", []byte("rules: [{name: a, match: {path: '/{name}'}, limit: 1/1s, on_missing: deny, "+text+"}]"))

@@ -96,7 +96,8 @@ type Match struct {
 	Query      map[string][]string
 	Descriptor map[string][]string
 
-	// DescriptorKeys are the names of all descriptors of the request, in order; empty: any names.
+	// DescriptorKeys are all entries of the descriptor, in order; empty: any. Each is a text of DescriptorEntry. Of the
+	// rules with the same other conditions only those with the closest entries apply: see docs/reference/matching.md.
 	DescriptorKeys []string
 
 	Regex Expressions // must match too

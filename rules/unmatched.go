@@ -26,6 +26,9 @@ func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 		}
 		return nil
 	}
+	if len(spec.Match.DescriptorKeys) > 0 && spec.Match.Meets(file.PathForm, r) {
+		return []string{"the descriptor is closer to descriptor_keys of another rule"}
+	}
 	for _, rule := range matched {
 		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && spec.Match.Meets(file.PathForm, r) {
 			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}
@@ -122,8 +125,7 @@ func (m *Match) Conditions() (list []Condition) {
 	values("route", m.Route, Match{Route: m.Route}, func(r *Request) string { return shown(r.Route) })
 	add(len(m.DescriptorKeys) > 0, "descriptors", strings.Join(m.DescriptorKeys, ", "),
 		Match{DescriptorKeys: m.DescriptorKeys}, func(r *Request) string {
-			return fmt.Sprintf("descriptors are %s, not %s", shown(strings.Join(r.DescriptorKeys, ", ")),
-				strings.Join(m.DescriptorKeys, ", "))
+			return fmt.Sprintf("descriptors are %s, not %s", shown(r.entries()), strings.Join(m.DescriptorKeys, ", "))
 		})
 	expressions := len(m.Regex.Path) + len(m.Regex.Header) + len(m.Regex.Descriptor)
 	add(expressions > 0, "regex", "an expression", Match{Regex: m.Regex},

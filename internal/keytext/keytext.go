@@ -12,6 +12,7 @@ type part struct{ name, value string }
 const (
 	service    = "service"
 	descriptor = "descriptor."
+	entry      = "entry." // its value has the name
 )
 
 // parts are the components of a key as rules make it; nil for another text.
@@ -83,12 +84,16 @@ func described(key string) string {
 	var list []string
 	for i, p := range parts(key) {
 		name, is := strings.CutPrefix(p.name, descriptor)
-		isDescriptor = isDescriptor || is
-		if i == 0 && p.name == service {
+		whole := strings.HasPrefix(p.name, entry)
+		isDescriptor = isDescriptor || is || whole
+		switch {
+		case i == 0 && p.name == service:
 			domain = p.value + ": "
-			continue
+		case whole:
+			list = append(list, p.value)
+		default:
+			list = append(list, name+"="+p.value)
 		}
-		list = append(list, name+"="+p.value)
 	}
 	if !isDescriptor {
 		return ""

@@ -46,6 +46,7 @@ func TestValuesOfAKeyOfRules(t *testing.T) {
 func TestKeysForPeople(t *testing.T) {
 	for key, want := range map[string][2]string{
 		"service=4:edge descriptor.a=1:1 descriptor.b=1:2": {"edge: a=1, b=2", "edge: a=1, b=2"},
+		"service=4:edge entry.1=3:a=1 entry.3=5:b=c=d":     {"edge: a=1, b=c=d", "edge: a=1, b=c=d"},
 		"descriptor.a=1:1":                       {"a=1", "a=1"},
 		"descriptor.a=- descriptor.b=5:x, =y":    {"a=-, b=x, =y", "a=-, b=x, =y"},
 		"service=4:edge descriptor.path=4:/a=b":  {"edge: path=/a=b", "edge: path=/a=b"},

@@ -32,6 +32,7 @@ type call struct {
 type part struct {
 	entries  []*common.RateLimitDescriptor_Entry
 	keys     []string // of the entries, without chargeKey
+	values   []string // likewise
 	request  rules.Request
 	verdict  gate.Verdict
 	override gate.Override
@@ -106,7 +107,7 @@ func (c *call) read(r *ratelimit.RateLimitRequest) error {
 func (p *part) read(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor) (q gate.Question,
 	wrong *weir.InputError) {
 	q = gate.Question{Request: &p.request, Ask: gate.Once, Verdict: &p.verdict}
-	p.entries, p.keys, p.blocked, p.id = d.GetEntries(), p.keys[:0], false, ""
+	p.entries, p.keys, p.values, p.blocked, p.id = d.GetEntries(), p.keys[:0], p.values[:0], false, ""
 	for _, e := range p.entries {
 		switch {
 		case e.GetKey() == chargeKey && e.GetValue() != chargeFull:
@@ -114,13 +115,14 @@ func (p *part) read(r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor
 		case e.GetKey() == chargeKey || e.GetKey() == genericKey && e.GetValue() == genericFull:
 			q.Act = gate.Charge
 		default:
-			p.keys = append(p.keys, e.GetKey())
+			p.keys, p.values = append(p.keys, e.GetKey()), append(p.values, e.GetValue())
 		}
 	}
 	if len(p.keys) < len(p.entries) {
 		p.entries = slices.DeleteFunc(slices.Clone(p.entries), isMark)
 	}
-	p.request = rules.Request{Service: r.GetDomain(), DescriptorKeys: p.keys, Attributes: p}
+	p.request = rules.Request{Service: r.GetDomain(), DescriptorKeys: p.keys, DescriptorValues: p.values,
+		Attributes: p}
 	if text := p.Descriptor(clientKey); text != "" {
 		if client, err := netip.ParseAddr(text); err == nil {
 			p.request.Client = client.Unmap().WithZone("")
