@@ -120,6 +120,7 @@ type Listener struct {
 	TLSKey         []string
 	ClientCA       string
 	ClientNames    []string // of which a client certificate has one
+	ReusePort      bool     // SO_REUSEPORT
 	ProxyProtocol  bool
 	MaxConnections int
 }

@@ -132,8 +132,8 @@ func (v *server) listen() error {
 
 func (v *server) listenAt(l *listener, passed map[string]*os.File) (net.Listener, error) {
 	c := listen.Config{Address: l.Listen, Passed: passed, Certs: l.TLSCert, Keys: l.TLSKey, ClientCA: l.ClientCA,
-		ClientNames: l.ClientNames, ProxyProtocol: l.ProxyProtocol, Counts: &l.counts, Log: v.log,
-		PerAddress: (l.MaxConnections + 1) / 2, Exempt: exempt(v.engine.Clients)}
+		ClientNames: l.ClientNames, ReusePort: l.ReusePort, ProxyProtocol: l.ProxyProtocol,
+		Counts: &l.counts, Log: v.log, PerAddress: (l.MaxConnections + 1) / 2, Exempt: exempt(v.engine.Clients)}
 	switch l.name {
 	case "resp": // it counts connections itself, to send an error before closing one
 	case "grpc":
