@@ -77,7 +77,7 @@ func (v *Verdict) isUnlimited() bool {
 func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Question) (passes bool, err error) {
 	j.apart = j.apart[:0]
 	for i := range questions {
-		if act := questions[i].Act; act == Quota || act == Spend {
+		if act := questions[i].Act; act == Quota || act == alone {
 			j.apart = append(j.apart, questions[i])
 		}
 	}
@@ -94,16 +94,16 @@ func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Qu
 		switch {
 		case q.Err != nil:
 			return false, q.Err
-		case v.Outcome == Denied && v.Rule == nil:
+		case v.Outcome == Denied && v.Rule == nil, q.Act == alone && v.Outcome != Passed:
 			passes = false
-		case q.Act == Spend && v.Outcome != Passed:
-			passes = false
-			g.chargeAnyway(ctx, v)
 		case q.Act == Quota && !v.isUnlimited():
 			quotas++
 			if v.Outcome == Passed {
 				granted++
 			}
+		}
+		if q.Ask.Spent {
+			g.chargeAnyway(ctx, v)
 		}
 	}
 	return passes && (quotas == 0 || granted > 0), nil
@@ -143,7 +143,9 @@ func (j *jointDecision) concludeApart(ctx context.Context, g *Gate, questions []
 		case passes && v.Outcome != Passed:
 			v.Outcome, v.Reason = Passed, OtherGranted
 		case !passes && v.Outcome == Passed:
-			g.takeBack(ctx, v)
+			if !q.Ask.Spent {
+				g.takeBack(ctx, v)
+			}
 			v.Outcome, v.Reason, v.Rule, v.Delay, v.Granted, v.others = Refused, OtherRefused, nil, 0, 0, true
 		}
 	}

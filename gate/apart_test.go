@@ -37,6 +37,7 @@ func told(questions []gate.Question) string {
 type callStep struct {
 	call, want string
 	act        gate.Act
+	spent      bool
 }
 
 var apartCalls = map[string][]callStep{
@@ -69,9 +70,14 @@ var apartCalls = map[string][]callStep{
 		{call: "plain all", want: "refused limit_exceeded, refused limit_exceeded", act: gate.Quota},
 	},
 	"spent units are charged beyond the limit": {
-		{call: "far", want: "passed within_limits", act: gate.Spend}, {call: "far plain", want: "passed within_limits, passed within_limits", act: gate.Spend},
-		{call: "far plain", want: "refused limit_exceeded, passed within_limits", act: gate.Spend},
-		{call: "plain", want: "passed within_limits", act: gate.Spend}, {call: "plain", want: "refused limit_exceeded", act: gate.Spend},
+		{call: "far near", want: "passed within_limits, passed within_limits", spent: true},
+		{call: "far near", want: "passed within_limits, passed other_granted", spent: true},
+		{call: "far near", want: "refused limit_exceeded, refused limit_exceeded", spent: true},
+	},
+	"spent units of a quota that is alone": {
+		{call: "far", want: "passed within_limits", spent: true}, {call: "far plain", want: "passed within_limits, passed within_limits", spent: true},
+		{call: "far plain", want: "refused limit_exceeded, passed within_limits", spent: true},
+		{call: "plain", want: "passed within_limits", spent: true}, {call: "plain", want: "refused limit_exceeded", spent: true},
 	},
 	"a rule replaces rules of other requests and of its own": {
 		{call: "all", want: "passed within_limits"},
@@ -94,7 +100,9 @@ func TestRequestsThatAreDecidedApart(t *testing.T) {
 					for key := range strings.SplitSeq(word, "+") {
 						d[key] = "x"
 					}
-					questions = append(questions, part(d, 1, s.act))
+					q := part(d, 1, s.act)
+					q.Ask.Spent = s.spent
+					questions = append(questions, q)
 				}
 				if got := told(together(t, g, questions...)); got != s.want {
 					t.Errorf("%s, %T, call %d: %s\nwant %s", name, store, i, got, s.want)
@@ -113,11 +121,16 @@ func TestSpentUnitsAreOwed(t *testing.T) {
 		q.Ask.Cost = &nothing
 		return told(together(t, g, q))
 	}
-	together(t, g, part(described{"plain": "x"}, 3, gate.Spend))
+	spend := func(units int64) {
+		q := part(described{"plain": "x"}, units, gate.Decided)
+		q.Ask.Spent = true
+		together(t, g, q)
+	}
+	spend(3)
 	if got := look(); got != "passed within_limits" {
 		t.Errorf("with all units used: %s", got)
 	}
-	together(t, g, part(described{"plain": "x"}, 1, gate.Spend))
+	spend(1)
 	if got := look(); got != "refused limit_exceeded" {
 		t.Errorf("with more used: %s", got)
 	}

@@ -180,6 +180,10 @@ type Ask struct {
 	// that one version does both although another was put in force meanwhile. It must have been in force.
 	Rules *rules.Set
 
+	// Spent units of a decided request of DecideTogether may be used already: the request is decided apart from the
+	// others, and charged even if it is refused. Its refusal refuses the call.
+	Spent bool
+
 	replaced []string // aliases that the rules of other requests of the call replace
 }
 

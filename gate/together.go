@@ -24,11 +24,11 @@ const (
 	// counter that is exceeded, and beyond its latest 32 charges, they stay charged.
 	Refund
 	// Quota requests are decided apart, each alone: of all of them one has to pass. The others of a call that passes
-	// have the reason OtherGranted. In a call of several requests a request with a rule that has quota is one.
+	// have the reason OtherGranted. In a call of several requests a decided request with a rule that has quota becomes
+	// one.
 	Quota
-	// Spend is a request that is decided apart, and that is charged even if it is refused, because its units may be
-	// spent already. Its refusal refuses the call.
-	Spend
+	// alone is a decided request with Ask.Spent.
+	alone
 )
 
 // DecideTogether decides several requests as one: all pass, or no request is charged. One call of the store decides
@@ -45,7 +45,7 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 	bounded, done := g.budget.beforeDeadline(ctx)
 	defer done()
 	var err error
-	if len(questions) == 1 && questions[0].Act == Decided {
+	if len(questions) == 1 && questions[0].Act == Decided && !questions[0].Ask.Spent {
 		q := &questions[0]
 		err = g.decideOne(bounded, q.Request, &q.Ask, q.Verdict)
 	} else {
@@ -65,7 +65,7 @@ func (g *Gate) DecideTogether(ctx context.Context, questions []Question) error {
 type jointDecision struct {
 	all    Verdict
 	places []int      // of the requests' claims in all, in order; −1: not in it
-	apart  []Question // see Quota and Spend
+	apart  []Question // see Quota and Ask.Spent
 }
 
 // decide decides requests. The first phase looks where a request is only looked at, and where a list denies one: the
@@ -128,8 +128,12 @@ func (j *jointDecision) begin(g *Gate, questions []Question) (looks, charges, de
 	}
 	for i := range questions {
 		q := &questions[i]
-		if q.Act == Decided && q.Verdict.meetsQuota() {
+		switch {
+		case q.Act != Decided:
+		case q.Verdict.meetsQuota() && len(questions) > 1:
 			q.Act = Quota
+		case q.Ask.Spent:
+			q.Act = alone
 		}
 		if q.Act == Decided {
 			looks = looks || q.Ask.Times == 0
@@ -299,7 +303,7 @@ func (v *Verdict) own(times int64, failed bool) {
 func refusalsOf(questions []Question) (all []banCounter) {
 	for i := range questions {
 		q := &questions[i]
-		if q.Act != Decided && q.Act != Spend || !q.Verdict.counts(q.Ask.Times) {
+		if q.Act != Decided && q.Act != alone || !q.Verdict.counts(q.Ask.Times) {
 			continue
 		}
 		for _, one := range q.Verdict.refusals(nil, q.Ask.Times) {

@@ -203,8 +203,9 @@ const (
 	offSchedule = "off schedule"
 	exempt      = "on its allow list"
 	withoutKey  = "a component of its key is missing" // and on_missing is skip
-	wouldDeny   = "would be denied"                   // by its deny list, or on_missing is deny
 	wouldFail   = "the cost is wrong"                 // or the key
+	// WouldDeny: by its deny list, or on_missing is deny.
+	WouldDeny = "would be denied"
 	// Unasked is also the reason of a decided rule's check that is not Decided.
 	Unasked = "the store did not answer"
 )
@@ -247,7 +248,7 @@ func (v *Verdict) involves(rule *rules.Rule, kind rules.ExceptionKind) bool {
 	skipped := func(why string) bool { return slices.Contains(v.skips, Skip{rule, why}) }
 	switch kind {
 	case rules.Blocked:
-		return v.Reason == DenyList && v.Rule == rule || skipped(wouldDeny)
+		return v.Reason == DenyList && v.Rule == rule || skipped(WouldDeny)
 	case rules.LetPass:
 		return skipped(exempt)
 	}
@@ -309,7 +310,7 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 		case wouldFail:
 			v.Rule = rule
 			return true, err
-		case wouldDeny:
+		case WouldDeny:
 			v.deny(rule, r)
 			return true, nil
 		default:
@@ -353,7 +354,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	}
 	switch rule.Listed(r) {
 	case rules.Denied:
-		return wouldDeny, nil
+		return WouldDeny, nil
 	case rules.Allowed:
 		return exempt, nil
 	}
@@ -370,7 +371,7 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	if !ok {
 		v.keys = v.keys[:start]
 		if rule.OnMissing() == rules.Deny {
-			return wouldDeny, nil
+			return WouldDeny, nil
 		}
 		return withoutKey, nil
 	}

@@ -132,6 +132,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 		return
 	}
 	b.set.geo |= rule.geo
+	b.set.serve(&s.Match)
 	for _, w := range ways {
 		if len(b.problems) == 0 && b.room(at(i, "match"), w.hosts, w.path, w.conditions) {
 			b.treeBuilder.insert(rule, w.hosts, w.path, w.conditions)

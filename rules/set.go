@@ -24,6 +24,7 @@ type Set struct {
 	services []*Service
 	routing  routing
 
+	served   map[string]bool  // services that rules match; "": any
 	replaces bool             // some rules replace others
 	grouped  bool             // some rules are in groups
 	filtered bool             // some rules have filters
@@ -42,7 +43,9 @@ type Set struct {
 	anyHost      paths
 }
 
-func newSet() *Set { return &Set{exact: make(map[string]*paths), below: make(map[string]*paths)} }
+func newSet() *Set {
+	return &Set{exact: make(map[string]*paths), below: make(map[string]*paths), served: make(map[string]bool)}
+}
 
 // Server has the settings of the file. Do not change them.
 func (s *Set) Server() *Server { return s.server }

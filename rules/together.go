@@ -40,6 +40,19 @@ func (r *Rule) Unlimited() bool { return r.unlimited }
 // Replaces reports whether a rule replaces others, so that the requests of a call depend on each other.
 func (s *Set) Replaces() bool { return s.replaces }
 
+// Serves reports whether a rule matches requests of the service, or of any service.
+func (s *Set) Serves(service string) bool { return s.served[service] || s.served[""] }
+
+// serve records the services that a rule matches; "" is any.
+func (s *Set) serve(m *Match) {
+	if len(m.Service) == 0 || slices.Contains(m.Service, "*") {
+		s.served[""] = true
+	}
+	for _, service := range m.Service {
+		s.served[service] = true
+	}
+}
+
 // together checks the fields about the requests of a call.
 func (b *builder) together(i int, s *Spec) together {
 	t := together{alias: s.Alias, replaces: slices.Clone(s.Replaces), quota: s.Quota, metadata: s.Metadata}

@@ -39,3 +39,28 @@ rules: [{name: per-ip, match: {service: kit, descriptor: {remote_address: "*"}},
 		}
 	}
 }
+
+// TestAnswersLikeTheirsAllocateOnce: one piece of memory for a descriptor, and one more for each further one.
+func TestAnswersLikeTheirsAllocateOnce(t *testing.T) {
+	service := serviceOf(t, theirs, rls.Options{Ratelimit: &rls.Ratelimit{}})
+	for name, tt := range map[string]struct {
+		descriptors []*common.RateLimitDescriptor
+		want        float64
+	}{
+		"one":        {[]*common.RateLimitDescriptor{of("user", "a")}, 1},
+		"two":        {[]*common.RateLimitDescriptor{of("user", "b"), of("week", "x")}, 3},
+		"no rule":    {[]*common.RateLimitDescriptor{of("nothing", "matches")}, 1},
+		"unlimited":  {[]*common.RateLimitDescriptor{of("free", "x")}, 1},
+		"0 hits":     {[]*common.RateLimitDescriptor{hits(of("tokens", "x"), 0)}, 1},
+		"over limit": {[]*common.RateLimitDescriptor{of("user", "a")}, 1},
+	} {
+		request := &ratelimit.RateLimitRequest{Domain: "kit", Descriptors: tt.descriptors}
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := service.ShouldRateLimit(context.Background(), request); err != nil {
+				t.Fatal(err)
+			}
+		}); n != tt.want {
+			t.Errorf("%s: %v allocations, want %v", name, n, tt.want)
+		}
+	}
+}

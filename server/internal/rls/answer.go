@@ -93,7 +93,7 @@ func leads(p, other *part) bool {
 func (k *known) status(p *part, s *descriptorStatus) *ratelimit.RateLimitResponse_DescriptorStatus {
 	v := &p.verdict
 	s.Code = codeOK
-	if over(v) {
+	if over(v) || v.Reason == gate.OtherGranted {
 		s.Code = codeOver
 	}
 	check, ok := v.Worst()
@@ -126,6 +126,7 @@ type known struct {
 	limits map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit
 	passed map[*weir.Limit][]byte // the encoded field dynamic_metadata
 	policy map[*weir.Limit]string // RateLimit-Policy of one limit
+	theirs map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit
 }
 
 // limits are the messages of the rules in force.
@@ -136,9 +137,14 @@ func (s *service) limits() *known {
 	}
 	none := encoded(metadata("", "", gate.Passed, gate.NoRule, 0, nil))
 	k := &known{set: set, none: none, limits: make(map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit),
-		passed: make(map[*weir.Limit][]byte), policy: make(map[*weir.Limit]string)}
+		passed: make(map[*weir.Limit][]byte), policy: make(map[*weir.Limit]string),
+		theirs: make(map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit)}
 	for _, rule := range set.Rules() {
 		for _, limit := range rule.Limits() {
+			if s.Ratelimit != nil {
+				k.theirs[limit] = theirLimit(limit, rule)
+				continue
+			}
 			k.limits[limit], k.policy[limit] = currentLimit(limit), ratefields.Policy([]*weir.Limit{limit})
 			k.passed[limit] = encoded(metadata(rule.Name(), limit.Name(), gate.Passed, gate.WithinLimits, 0, nil))
 		}

@@ -33,6 +33,8 @@ type Options struct {
 	// Unavailable answers UNAVAILABLE, so that Envoy's failure_mode_deny decides, where the store does not answer and
 	// a rule has on_store_error: deny. Otherwise such a call is OVER_LIMIT.
 	Unavailable bool
+	// Ratelimit, if non-nil, makes the answers those of envoyproxy/ratelimit, without the fields and bodies of weir.
+	Ratelimit *Ratelimit
 }
 
 // A service implements the RateLimitService. It is safe for concurrent use.
@@ -54,11 +56,17 @@ func New(g *gate.Gate, options Options) func(grpc.ServiceRegistrar) {
 // ShouldRateLimit implements the RateLimitService.
 func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest) (
 	*ratelimit.RateLimitResponse, error) {
+	if s.Ratelimit != nil {
+		if err := s.Ratelimit.check(r); err != nil {
+			return nil, err
+		}
+	}
 	c := s.calls.Get().(*call)
 	defer s.release(c)
 	if err := c.read(r); err != nil {
 		return nil, refused(err)
 	}
+	s.adapt(r, c)
 	if err := s.gate.DecideTogether(ctx, c.questions); err != nil {
 		return nil, refused(err)
 	}
@@ -66,7 +74,21 @@ func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 	if s.Unavailable && c.failed() {
 		return nil, status.Error(codes.Unavailable, "the store does not answer, and a rule has on_store_error: deny")
 	}
+	if s.Ratelimit != nil {
+		return s.likeTheirs(ctx, r, c), nil
+	}
 	return s.answer(c), nil
+}
+
+// adapt changes the questions of a call for answers as those of envoyproxy/ratelimit.
+func (s *service) adapt(r *ratelimit.RateLimitRequest, c *call) {
+	if s.Ratelimit == nil {
+		return
+	}
+	set := s.gate.Rules()
+	for i, d := range r.GetDescriptors() {
+		s.Ratelimit.adapt(c.parts[i], r, d, &c.questions[i], set)
+	}
 }
 
 // refused is the gRPC status of a call that could not be decided: a wrong one, or one without its caller.

@@ -1,0 +1,317 @@
+package rls
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/rules"
+)
+
+// Ratelimit makes the answers those of envoyproxy/ratelimit. docs/howto/envoy.md lists what differs.
+type Ratelimit struct {
+	// Headers are the names of three header fields of each answer: the limit, what remains of it, and the seconds until
+	// its end, of the descriptor with the least left. Without names there are no fields.
+	Headers [3]string
+	// Shadow lets every call pass. The statuses say which descriptors are over their limits.
+	Shadow bool
+	// Quota decides each descriptor of a call alone: the call is refused if all are over their limits.
+	Quota bool
+	// Metadata adds the descriptors to each answer, and the metadata of the rules that grant.
+	Metadata bool
+	// Loaded reports whether there is a configuration; without one each call is an error. nil: there is one.
+	Loaded func() bool
+}
+
+// The errors of envoyproxy/ratelimit have no code of their own.
+var (
+	errNoRules       = status.Error(codes.Unknown, "no rate limit configuration loaded")
+	errNoDomain      = status.Error(codes.Unknown, "rate limit domain must not be empty")
+	errNoDescriptors = status.Error(codes.Unknown, "rate limit descriptor list must not be empty")
+)
+
+// check is the error of a call that is not decided.
+func (o *Ratelimit) check(r *ratelimit.RateLimitRequest) error {
+	switch {
+	case r.GetDomain() == "":
+		return errNoDomain
+	case len(r.GetDescriptors()) == 0:
+		return errNoDescriptors
+	case o.Loaded != nil && !o.Loaded():
+		return errNoRules
+	}
+	return nil
+}
+
+// adapt changes a question to what the service counts: hits of 0 pass until more than the limit is used, hits that a
+// descriptor states are perhaps spent already, and a limit that it brings along is the only one.
+func (o *Ratelimit) adapt(p *part, r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor, q *gate.Question,
+	set *rules.Set) {
+	stated := d.GetHitsAddend() != nil
+	if p.hits = max(1, int64(r.GetHitsAddend())); stated {
+		p.hits = int64(d.GetHitsAddend().GetValue())
+	}
+	q.Ask.Times, q.Ask.Cost = 1, &p.hits
+	q.Ask.Spent = stated && p.hits > 0 && q.Act == gate.Decided
+	if o := q.Ask.Override; o != nil {
+		o.Alone, o.Limit.Anchor = true, weir.Epoch
+		o.Key += " " + o.Limit.Window.String() // windows of each unit are counted apart
+		if p.blocked && p.hits > 0 {
+			p.hits = max(p.hits, 2) // more than the limit, which cannot be 0
+		}
+		if !set.Serves(r.GetDomain()) {
+			q.Ask.Override = nil
+		}
+	}
+	if (o.Shadow || o.Quota) && len(r.GetDescriptors()) > 1 && q.Act == gate.Decided {
+		q.Act = gate.Quota
+	}
+}
+
+// likeTheirs makes the answer of a decided call.
+func (s *service) likeTheirs(ctx context.Context, r *ratelimit.RateLimitRequest, c *call) *ratelimit.RateLimitResponse {
+	first := new(response)
+	answer := &first.RateLimitResponse
+	answer.OverallCode, answer.Statuses = codeOK, first.statuses[:0]
+	known := s.limits()
+	var least *ratelimit.RateLimitResponse_DescriptorStatus
+	for i := range c.questions {
+		p, to := c.parts[i], &first.descriptorStatus
+		if i > 0 {
+			to = new(descriptorStatus)
+		}
+		status := known.theirStatus(p, to)
+		if status.CurrentLimit == nil && s.trial(ctx, c, i) {
+			status = known.theirStatus(p, to)
+		}
+		answer.Statuses = append(answer.Statuses, status)
+		refuses := over(&p.verdict)
+		if refuses {
+			answer.OverallCode = codeOver
+		}
+		if status.CurrentLimit != nil && (refuses || least == nil || status.LimitRemaining < least.LimitRemaining) {
+			least = status
+		}
+	}
+	if s.Ratelimit.Shadow {
+		answer.OverallCode = codeOK
+	}
+	if s.Ratelimit.Headers[0] != "" && least != nil {
+		answer.ResponseHeadersToAdd = s.Ratelimit.fields(least)
+	}
+	if s.Ratelimit.Metadata {
+		answer.DynamicMetadata = theirMetadata(r, c, answer)
+	}
+	return answer
+}
+
+// trial looks at the shadow rules of a request of a refused call, which were not asked. It reports whether it did.
+func (s *service) trial(ctx context.Context, c *call, i int) bool {
+	p, q := c.parts[i], &c.questions[i]
+	if p.verdict.Reason != gate.OtherRefused && p.verdict.Reason != gate.NoRule || q.Request == nil {
+		return false
+	}
+	for _, rule := range p.verdict.Matched() {
+		if rule.Mode() == rules.Shadow {
+			return s.gate.Decide(ctx, q.Request, gate.Ask{Cost: q.Ask.Cost}, &p.verdict) == nil
+		}
+	}
+	return false
+}
+
+// theirStatus fills in the status of a descriptor.
+func (k *known) theirStatus(p *part, s *descriptorStatus) *ratelimit.RateLimitResponse_DescriptorStatus {
+	v := &p.verdict
+	s.Code = codeOK
+	if over(v) || v.Reason == gate.OtherGranted {
+		s.Code = codeOver
+	}
+	if isUnlimited(v) {
+		s.LimitRemaining = math.MaxUint32
+		return &s.RateLimitResponse_DescriptorStatus
+	}
+	if rule := closedBy(v); rule != nil {
+		k.closed(rule, s)
+		return &s.RateLimitResponse_DescriptorStatus
+	}
+	check, ok := counting(v)
+	if !ok {
+		return &s.RateLimitResponse_DescriptorStatus
+	}
+	limit := check.Claim.Limit
+	if s.CurrentLimit = k.theirs[limit]; s.CurrentLimit == nil {
+		s.CurrentLimit = theirLimit(limit, check.Rule)
+	}
+	if p.blocked {
+		s.CurrentLimit.RequestsPerUnit = 0
+	}
+	if refused := check.Decision.RetryAfter != 0 && check.Granted == 0; !refused && s.Code == codeOK && !p.blocked {
+		s.LimitRemaining = clamped(check.Decision.Remaining)
+	}
+	s.reset.Seconds = untilReset(limit, check.Decision)
+	s.DurationUntilReset = &s.reset
+	return &s.RateLimitResponse_DescriptorStatus
+}
+
+// counting is the check that a status shows: the one that decided, or a shadow rule's.
+func counting(v *gate.Verdict) (check gate.Check, ok bool) {
+	if check, ok = v.Worst(); ok {
+		return check, true
+	}
+	for i := range v.Len() {
+		if check = v.At(i); check.Shadow && !check.Candidate && check.Decided {
+			return check, true
+		}
+	}
+	return check, false
+}
+
+func isUnlimited(v *gate.Verdict) bool {
+	if _, ok := v.Worst(); ok {
+		return false
+	}
+	for _, rule := range v.Matched() {
+		if rule.Unlimited() {
+			return true
+		}
+	}
+	return false
+}
+
+// closedBy is the rule that denies the request, or would deny it if it were not a shadow rule: a limit of 0. nil: no
+// rule does.
+func closedBy(v *gate.Verdict) *rules.Rule {
+	if v.Outcome == gate.Denied {
+		return v.Rule
+	}
+	for _, skip := range v.Skips() {
+		if skip.Why == gate.WouldDeny {
+			return skip.Rule
+		}
+	}
+	return nil
+}
+
+// closed fills in the status of a limit of 0.
+func (k *known) closed(rule *rules.Rule, s *descriptorStatus) {
+	limit := rule.Limits()[0]
+	s.CurrentLimit = theirLimit(limit, rule)
+	s.CurrentLimit.RequestsPerUnit = 0
+	s.reset.Seconds = untilReset(limit, &weir.Decision{At: weir.Instant(time.Now().UnixMicro())})
+	s.DurationUntilReset = &s.reset
+}
+
+// theirLimit is a limit under its rule's alias, with months of 30 days and years of 365.
+func theirLimit(l *weir.Limit, rule *rules.Rule) *ratelimit.RateLimitResponse_RateLimit {
+	message := currentLimit(l)
+	message.Name = ""
+	if rule != nil {
+		message.Name = rule.Alias()
+	}
+	if message.Unit == ratelimit.RateLimitResponse_RateLimit_DAY {
+		switch message.GetUnitMultiplier().GetValue() {
+		case 30:
+			message.Unit, message.UnitMultiplier = ratelimit.RateLimitResponse_RateLimit_MONTH, nil
+		case 365:
+			message.Unit, message.UnitMultiplier = ratelimit.RateLimitResponse_RateLimit_YEAR, nil
+		}
+	}
+	return message
+}
+
+// untilReset is the seconds until the end of the window, whatever is used, or until all units have returned.
+func untilReset(l *weir.Limit, d *weir.Decision) int64 {
+	window, ok := l.Spec().(weir.FixedWindow)
+	if !ok || window.Anchor != weir.Epoch || window.Window < time.Second {
+		return ratefields.Seconds(d.ResetAfter)
+	}
+	seconds := int64(window.Window / time.Second)
+	return seconds - int64(d.At)/second%seconds
+}
+
+// fields are the header fields of a status.
+func (o *Ratelimit) fields(s *ratelimit.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+	values := [3]int64{int64(s.CurrentLimit.RequestsPerUnit), int64(s.LimitRemaining),
+		s.DurationUntilReset.GetSeconds()}
+	list := make([]*core.HeaderValue, len(values))
+	for i, value := range values {
+		list[i] = &core.HeaderValue{Key: o.Headers[i], Value: strconv.FormatInt(value, 10)}
+	}
+	return list
+}
+
+// theirMetadata is the dynamic metadata of an answer.
+func theirMetadata(r *ratelimit.RateLimitRequest, c *call, answer *ratelimit.RateLimitResponse) *structpb.Struct {
+	descriptors := make([]any, len(r.GetDescriptors()))
+	for i, d := range r.GetDescriptors() {
+		descriptors[i] = describedAs(d)
+	}
+	fields := map[string]any{"domain": r.GetDomain(), "descriptors": descriptors}
+	if hits := r.GetHitsAddend(); hits > 0 {
+		fields["hitsAddend"] = float64(hits)
+	}
+	merged := make(map[string]any)
+	for i, status := range answer.GetStatuses() {
+		if status.GetCode() != codeOK || status.GetCurrentLimit() == nil {
+			continue
+		}
+		for _, rule := range c.parts[i].verdict.Matched() {
+			merge(merged, rule.Metadata())
+		}
+	}
+	if len(merged) > 0 {
+		fields["metadata"] = merged
+	}
+	message, err := structpb.NewStruct(fields)
+	if err != nil { // a text that is not UTF-8, which the transport refuses
+		return nil
+	}
+	return message
+}
+
+// describedAs is a descriptor in metadata.
+func describedAs(d *common.RateLimitDescriptor) map[string]any {
+	entries := make([]any, len(d.GetEntries()))
+	for i, e := range d.GetEntries() {
+		entries[i] = e.GetKey() + "=" + e.GetValue()
+	}
+	fields := map[string]any{"entries": entries}
+	if l := d.GetLimit(); l != nil {
+		fields["limit"] = l.String()
+	}
+	if hits := d.GetHitsAddend(); hits != nil {
+		fields["hitsAddend"] = float64(hits.GetValue())
+	}
+	return fields
+}
+
+// merge adds what is not there. Mappings under one name are merged.
+func merge(to, from map[string]any) {
+	for name, value := range from {
+		there, has := to[name]
+		mapping, isMapping := value.(map[string]any)
+		switch {
+		case !has && isMapping:
+			inner := make(map[string]any, len(mapping)) // since others are merged into it
+			merge(inner, mapping)
+			to[name] = inner
+		case !has:
+			to[name] = value
+		case isMapping:
+			if inner, ok := there.(map[string]any); ok {
+				merge(inner, mapping)
+			}
+		}
+	}
+}
