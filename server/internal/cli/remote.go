@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/program"
+	"github.com/weirproject/weir/server/internal/listen"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -165,23 +165,9 @@ func pin(config *tls.Config, file string) error {
 }
 
 func (f *serverFlags) tls() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.ca != "" {
-		text, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--server-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, program.Usagef("--server-ca: %s has no certificate in PEM", f.ca)
-		}
-	}
-	if f.cert != "" || f.key != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("--server-cert and --server-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	config, err := listen.ClientTLS(f.ca, f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--server-ca, --server-cert, --server-key: %w", err)
 	}
 	return config, nil
 }

@@ -151,12 +151,8 @@ func (r *reloader) requireClients(config, previous *tls.Config) error {
 	}
 	// A session ticket would outlive the removal of its CA from the file.
 	config.SessionTicketsDisabled = true
-	text, err := os.ReadFile(r.clientCA)
-	config.ClientCAs = x509.NewCertPool()
-	if err == nil && !config.ClientCAs.AppendCertsFromPEM(text) {
-		err = &weir.InputError{Field: "client_ca", Given: r.clientCA,
-			Allowed: "a file with PEM certificates; it has none"}
-	}
+	var err error
+	config.ClientCAs, err = loadAuthorities("client_ca", r.clientCA)
 	if err != nil && previous != nil {
 		config.ClientCAs = previous.ClientCAs
 	}
@@ -178,4 +174,32 @@ func anyOf(names []string) func([][]byte, [][]*x509.Certificate) error {
 		return fmt.Errorf("the client's certificate is for %.200q, %v, %v; allowed: one of %q", leaf.DNSNames,
 			leaf.IPAddresses, leaf.URIs, names)
 	}
+}
+
+func loadAuthorities(field, file string) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	text, err := os.ReadFile(file)
+	if err == nil && !pool.AppendCertsFromPEM(text) {
+		err = &weir.InputError{Field: field, Given: file, Allowed: "a file with PEM certificates; it has none"}
+	}
+	return pool, err
+}
+
+// ClientTLS is the TLS of a client, with the current content of the files. The server's certificate must be signed by
+// an authority in the file ca, or of the system if ca is "". Unless cert is "", the client presents that certificate.
+func ClientTLS(ca, cert, key string) (config *tls.Config, err error) {
+	config = &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		if config.RootCAs, err = loadAuthorities("ca", ca); err != nil {
+			return nil, err
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := loadPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
 }
