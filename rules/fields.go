@@ -161,8 +161,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"`true`: of the [requests of a call](rules.md#requests-of-one-call) with such a rule, one that passes suffices",
 		"`false`"},
 	{"metadata", value[Spec]{shape: shape{name: "metadata"}, read: (*decoder).metadata},
-		"names with values of any form, at most 4,096 bytes as JSON, for [answers](../howto/envoy.md) of the rate " +
-			"limit service that pass", "none"},
+		"names with values of any form, at most 4,096 bytes as JSON, for [answers](../howto/envoy-filters.md) of the " +
+			"rate limit service that pass", "none"},
 	{"response", nested(&responseFields, func(s *Spec) *Response { return &s.Response }),
 		"the [response](responses.md#responses) of refusals", "the file's"},
 	{"message", translations(func(s *Spec) *[]Translation { return &s.Message }),

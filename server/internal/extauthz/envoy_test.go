@@ -111,18 +111,18 @@ func port(t *testing.T, address string) string {
 	return number
 }
 
-// A page is docs/howto/envoy.md: its blocks of YAML, in order.
+// A page is docs/howto/envoy-filters.md: its blocks of YAML, in order.
 type page struct{ rules, bootstrap, extAuthz, withToken, istio, gateway string }
 
 func readPage(t *testing.T) page {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/howto/envoy.md")
+	text, err := os.ReadFile("../../../docs/howto/envoy-filters.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(found) != 6 {
-		t.Fatalf("docs/howto/envoy.md has %d blocks of YAML; this test knows 6", len(found))
+		t.Fatalf("docs/howto/envoy-filters.md has %d blocks of YAML; this test knows 6", len(found))
 	}
 	return page{found[0][1], found[1][1], found[2][1], found[3][1], found[4][1], found[5][1]}
 }

@@ -64,10 +64,10 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
-// envoyOf is the configuration of docs/howto/envoy.md with another first filter and another cluster for weir.
+// envoyOf is the configuration of docs/howto/envoy-filters.md with another first filter and another cluster for weir.
 func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	t.Helper()
-	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/howto/envoy.md"))[1]
+	bootstrap := regexp.MustCompile("(?s)```yaml\n(static_resources:.*?)```").FindStringSubmatch(read(t, "docs/howto/envoy-filters.md"))[1]
 	const indent = "\n                    "
 	before, rest, _ := strings.Cut(bootstrap, "- name: envoy.filters.http.ratelimit")
 	_, after, found := strings.Cut(rest, "- name: envoy.filters.http.router")
@@ -78,7 +78,7 @@ func envoyOf(t *testing.T, filter, listeners, cluster string) string {
 	clusters, _, last := strings.Cut(clusters, "    - name: away\n")
 	before += "  clusters:\n" + clusters
 	if !found || !first || !second || !last {
-		t.Fatal("docs/howto/envoy.md has another order of filters or clusters")
+		t.Fatal("docs/howto/envoy-filters.md has another order of filters or clusters")
 	}
 	deeper := func(text string) string {
 		return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"

@@ -2,7 +2,8 @@
 //
 // A descriptor is one request to the rules: the domain is its service, the entries are its descriptors (of two entries
 // with one key the first counts), and the entry remote_address is its client. All descriptors of a call are one
-// decision: what one of them refuses is charged nowhere. The page docs/howto/envoy.md has the meaning of each field.
+// decision: what one of them refuses is charged nowhere. The page docs/howto/envoy-filters.md has the meaning of each
+// field.
 //
 // A refusal is always an answer: Envoy lets requests pass after an error, and may do so after an overall code UNKNOWN.
 package rls
