@@ -299,6 +299,31 @@ func (v *Verdict) own(times int64, failed bool) {
 	}
 }
 
+// ReceiptOf lists the charges of the decided requests of a DecideTogether, to be settled and released as those of one
+// request: equal claims are added up, and a lease that several requests hold is listed once. Costs are settled only if
+// that is meant for the sum.
+func ReceiptOf(questions []Question) (list Receipt) {
+	for i := range questions {
+		if questions[i].Act != Decided {
+			continue
+		}
+		for _, c := range questions[i].Verdict.Receipt() {
+			same := func(other Charged) bool {
+				return other.Rule == c.Rule && other.Taken == c.Taken && other.Local == c.Local &&
+					other.Claim.Same(&c.Claim) && other.Claim.Lease == c.Claim.Lease
+			}
+			place := slices.IndexFunc(list, same)
+			switch {
+			case place < 0:
+				list = append(list, c)
+			case c.Claim.Lease == "":
+				list[place].Claim.Cost += c.Claim.Cost
+			}
+		}
+	}
+	return list
+}
+
 // refusalsOf are the refusals of the decided requests that count towards bans: once where several share a key.
 func refusalsOf(questions []Question) (all []banCounter) {
 	for i := range questions {

@@ -23,7 +23,7 @@ func (a *attributes) Doubtful(kind, name string) bool {
 	return a.Request.Doubtful(kind, name)
 }
 
-// readBody reads the body once, when the first rule needs it. The request is then a copy with a body that begins anew.
+// readBody reads the body once, when the first rule needs it.
 func (a *attributes) readBody() *webvalues.Body {
 	if a.body == nil {
 		a.body = a.newBody()
@@ -40,17 +40,24 @@ func (a *attributes) newBody() *webvalues.Body {
 	if format == webvalues.Unread || r.ContentLength > webvalues.MaxBody {
 		return webvalues.UnreadBody()
 	}
-	end := a.limitTime()
-	text, err := io.ReadAll(io.LimitReader(r.Body, webvalues.MaxBody+1))
-	a.request = r.WithContext(r.Context())
-	a.request.Body = &replayed{io.MultiReader(bytes.NewReader(text), r.Body), r.Body}
-	if err != nil { // the time stays over: net/http would wait for the rest before it sends the refusal
-		return webvalues.UnreadBody()
-	}
-	if end(); len(text) > webvalues.MaxBody {
+	text, err := a.readText(webvalues.MaxBody)
+	if err != nil || len(text) > webvalues.MaxBody {
 		return webvalues.UnreadBody()
 	}
 	return webvalues.NewBody(format, text, a.Kind)
+}
+
+// readText reads the body, and at most one byte beyond a length. The request is then a copy with a body that begins
+// anew.
+func (a *attributes) readText(most int64) (text []byte, err error) {
+	r, end := a.request, a.limitTime()
+	text, err = io.ReadAll(io.LimitReader(r.Body, most+1))
+	a.request = r.WithContext(r.Context())
+	a.request.Body = &replayed{io.MultiReader(bytes.NewReader(text), r.Body), r.Body}
+	if err == nil { // otherwise the time stays over: net/http would wait for the rest before it sends the refusal
+		end()
+	}
+	return text, err
 }
 
 // limitTime limits the time of reading until the returned function is called. A server's own timeout is left alone: it

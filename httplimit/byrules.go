@@ -94,6 +94,9 @@ func (d *byRules) decide(c *call) {
 		c.refuse(http.StatusBadRequest, wording.Invalid(err), nil)
 		return
 	}
+	if !d.readMessages(c) {
+		return
+	}
 	ask := gate.Once
 	ask.Rules = c.rules
 	if d.Cost != nil {
@@ -104,7 +107,12 @@ func (d *byRules) decide(c *call) {
 		ask.Times = 0
 	}
 	v := &c.verdict
-	err := d.gate.Decide(c.request.Context(), &c.view, ask, v)
+	var err error
+	if c.attributes.several() {
+		err = d.decideBatch(c, ask)
+	} else {
+		err = d.gate.Decide(c.request.Context(), &c.view, ask, v)
+	}
 	if d.Explain != nil {
 		d.Explain(&c.view, v)
 	}
@@ -121,7 +129,7 @@ func (d *byRules) decide(c *call) {
 		c.policy = d.policy(v.Rule, c.checks[0].Limit)
 	}
 	if v.Outcome == gate.Passed && d.Explain == nil {
-		c.followUp = d.followUp(v)
+		c.followUp = d.followUp(c, v)
 	}
 }
 
@@ -129,12 +137,12 @@ func (d *byRules) decide(c *call) {
 func (c *call) render(v *gate.Verdict, request *rules.Request) {
 	switch v.Outcome {
 	case gate.Denied:
-		c.refuse(http.StatusForbidden, wording.Denied, bodyOf(v.Rule))
+		c.refuse(http.StatusForbidden, wording.Denied, c.bodyOf(v))
 	case gate.Failed:
-		c.refuse(http.StatusServiceUnavailable, wording.Undecided, bodyOf(v.Rule))
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, c.bodyOf(v))
 	case gate.Refused:
 		if v.Reason == gate.Repeated {
-			c.refuse(http.StatusConflict, wording.Repeated, bodyOf(v.Rule))
+			c.refuse(http.StatusConflict, wording.Repeated, c.bodyOf(v))
 			c.refusal.Rule, c.refusal.Label = v.Rule.Name(), v.Rule.Label()
 			return
 		}
@@ -143,7 +151,7 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 		if v.Rule != nil {
 			status, name, label = v.Rule.Response().Status, v.Rule.Name(), v.Rule.Label()
 		}
-		c.exceed(status, v.RetryAfter(), bodyOf(v.Rule))
+		c.exceed(status, v.RetryAfter(), c.bodyOf(v))
 		c.refusal.Rule, c.refusal.Label, c.refusal.say = name, label, wording.Of(v, request)
 	default:
 		c.take(v, styleOf)
@@ -263,16 +271,23 @@ func (c *call) failByRules(err error) {
 	var input *weir.InputError
 	switch {
 	case !errors.As(err, &input):
-		c.refuse(http.StatusServiceUnavailable, wording.Undecided, nil)
+		c.refuse(http.StatusServiceUnavailable, wording.Undecided, c.bodyOf(nil))
 	case rule != nil:
-		c.refuse(http.StatusBadRequest, wording.Invalid(err), bodyOf(rule))
+		c.refuse(http.StatusBadRequest, wording.Invalid(err), c.bodyOf(&c.verdict))
 	default:
-		c.refuse(http.StatusInternalServerError, wording.Undecided, nil)
+		c.refuse(http.StatusInternalServerError, wording.Undecided, c.bodyOf(nil))
 	}
 }
 
-// bodyOf is the body of the deciding rule, which may be nil; nil is a Problem, or a page.
-func bodyOf(rule *rules.Rule) Body {
+// bodyOf is the body of the deciding rule; nil is a Problem, or a page. A nil verdict has no rule.
+func (c *call) bodyOf(v *gate.Verdict) Body {
+	var rule *rules.Rule
+	if v != nil {
+		rule = v.Rule
+	}
+	if c.attributes.messages != nil && (rule == nil || rule.Response().Shape == "mcp") {
+		return c.answerMessages(rule, v)
+	}
 	if rule == nil || rule.Response().Body == "" {
 		return nil
 	}
@@ -305,7 +320,10 @@ func styleOf(c gate.Check) (ratefields.Style, []byte) {
 }
 
 // followUp is the follow-up of a granted verdict, or nil.
-func (d *byRules) followUp(v *gate.Verdict) *followUp {
+func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
+	if c.attributes.several() {
+		return d.followBatch(c)
+	}
 	settles, measured, counted := false, false, false
 	for i := range v.Len() {
 		if d.KeepEstimates {

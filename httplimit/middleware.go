@@ -139,6 +139,7 @@ type call struct {
 
 	// The memory of the deciders and of the fields.
 	verdict    gate.Verdict
+	batch      []gate.Question // of several messages, whose verdicts are each one's
 	claims     []weir.Claim
 	rules      *rules.Set // that decide; nil: those in force
 	view       rules.Request
@@ -172,7 +173,7 @@ func (m *middleware) done(c *call) {
 	clear(c.claims)
 	c.checks, c.claims = c.checks[:0], c.claims[:0]
 	c.request, c.writer, c.event, c.refusal, c.body, c.followUp = nil, nil, Event{}, nil, nil, nil
-	c.policy = nil
+	c.policy, c.batch = nil, nil
 	if c.view.Attributes != nil {
 		c.rules, c.view, c.attributes = nil, rules.Request{}, attributes{}
 	}

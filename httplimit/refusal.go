@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -39,7 +40,8 @@ type Refusal struct {
 	// the refusal, which has it as X-Request-Id, so that a client can say which of its requests was refused.
 	RequestID string
 
-	say wording.Text
+	say  wording.Text
+	sent int // the status of the response, if it is not Status
 }
 
 // A Body makes the body of a refusal. If its language differs from the message's, it sets
@@ -134,7 +136,7 @@ func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal
 		status.Write(w, r)
 		return
 	}
-	w.WriteHeader(refusal.Status)
+	w.WriteHeader(cmp.Or(refusal.sent, refusal.Status))
 	w.Write(text)
 }
 

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 
+	"github.com/weirproject/weir/internal/mcp"
 	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/rules"
@@ -16,6 +17,7 @@ type attributes struct {
 	made       string // the id of a request without one; "": not needed yet
 	writer     http.ResponseWriter
 	body       *webvalues.Body // nil: no rule has needed it
+	messages   *mcp.Body       // nil: no rule is about messages of the Model Context Protocol
 }
 
 var _ rules.Attributes = (*attributes)(nil)

@@ -124,7 +124,7 @@ func (m *Match) Covers(other *Match) bool {
 		{m.Method, other.Method, methodsOverlap},
 		{m.Host, other.Host, hostCovers}, {m.Client, other.Client, clientCovers}, {m.Country, other.Country, equal},
 		{m.ASN, other.ASN, equal}, {m.Service, other.Service, equal}, {m.User, other.User, equal},
-		{m.Route, other.Route, equal},
+		{m.Route, other.Route, equal}, {m.MCP.Method, other.MCP.Method, equal}, {m.MCP.Tool, other.MCP.Tool, equal},
 	} {
 		if !allOf(c.wide, c.values, c.holds) {
 			return false

@@ -100,10 +100,13 @@ func build(file *File, r *report, o options) *Set {
 	b.fileResponse = b.over(-1, b.response(-1, &file.Response), defaults)
 	b.usual = b.fileResponse.complete()
 	b.fileMessage = b.message(-1, file.Message)
+	given := file
+	file = file.expanded()
 	all := make([]Rule, len(file.Rules))
 	set.rules = make([]*Rule, 0, len(all))
 	for i := range all {
 		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
+		_, all[i].preset = given.Rules[i].preset()
 		b.rule(i, &file.Rules[i], &all[i])
 	}
 	b.treeBuilder.finish()
@@ -527,6 +530,9 @@ func (b *builder) conditions(p place, m *Match) (list []condition) {
 	list = b.table(list, at(p.rule, p.field+".query"), sourceQuery, m.Query)
 	list = b.table(list, at(p.rule, p.field+".descriptor"), sourceDescriptor, m.Descriptor)
 	list = b.descriptorKeys(list, at(p.rule, p.field+".descriptor_keys"), m.DescriptorKeys)
+	for _, one := range mcpParts { // last, since the body is read for them
+		list = b.standard(list, at(p.rule, p.field+"."+one.source.String()), one.source, *one.of(&m.MCP))
+	}
 	if len(list) > bounds.Conditions {
 		b.add(p, "%d conditions; at most %d", len(list), bounds.Conditions)
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,9 @@ type cost struct {
 	name        string
 	most        int64
 	settle      string
+
+	by    *component // nil: the cost is the same for all values
+	table map[string]int64
 }
 
 // Cost is the number of units of a request that does not state its cost.
@@ -39,6 +43,9 @@ func (r *Rule) Settle() string { return r.cost.settle }
 // over the rule's maximum. It is not reduced to the maximum: that would be a way around the limit.
 func (r *Rule) CostOf(request *Request) (int64, error) {
 	c := &r.cost
+	if c.by != nil {
+		return c.ofValue(request), nil
+	}
 	if !c.fromRequest {
 		return c.units, nil
 	}
@@ -53,6 +60,15 @@ func (r *Rule) CostOf(request *Request) (int64, error) {
 			Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
 	}
 	return units, nil
+}
+
+// ofValue is the cost that the table has for the request.
+func (c *cost) ofValue(request *Request) int64 {
+	var buffer [bounds.Text]byte
+	if units, ok := c.table[c.by.text(buffer[:0], request)]; ok {
+		return units
+	}
+	return c.units
 }
 
 // decimal reads digits only. strconv would accept signs and leading zeros, which other readers of the same
@@ -78,12 +94,14 @@ func (r *Rule) needs() int64 {
 	return max(r.cost.units, r.cost.most)
 }
 
-func (b *builder) cost(i int, s *Cost) cost {
+func (b *builder) cost(i int, rule *Spec) cost {
+	s := &rule.Cost
 	c := cost{units: max(1, s.Units, s.Default), fixed: s.Units != 0, settle: b.settle(at(i, "cost.settle"), s.Settle)}
 	b.units(at(i, "cost"), s.Units)
 	b.units(at(i, "cost.default"), s.Default)
 	b.units(at(i, "cost.max"), s.Max)
-	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "") {
+	b.costBy(i, rule, &c)
+	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "" || s.By != "") {
 		b.add(at(i, "cost"), "cost is a number, or says where it comes from; it cannot be both")
 	}
 	maximum := at(i, "cost.max")
@@ -102,6 +120,30 @@ func (b *builder) cost(i int, s *Cost) cost {
 		b.add(at(i, "cost.default"), "cost.default is %d, over cost.max, which is %d", s.Default, s.Max)
 	}
 	return c
+}
+
+// costBy reads the cost of each value of a component.
+func (b *builder) costBy(i int, rule *Spec, c *cost) {
+	s := &rule.Cost
+	switch by := at(i, "cost.by"); {
+	case s.By == "" && len(s.Each) > 0 && !b.has(by):
+		b.add(at(i, "cost.each"), "cost.each has the cost of each value of cost.by, which is missing")
+		return
+	case s.By == "":
+		return
+	case s.From != "":
+		b.add(by, "cost.by does not go with cost.from: the cost has one origin")
+	case len(s.Each) == 0 && !b.has(at(i, "cost.each")):
+		b.add(by, "cost.each is missing: the values of %s with their cost, such as each: {search: 5}", s.By)
+	}
+	b.count(at(i, "cost.each"), len(s.Each), bounds.Values)
+	if list := b.key(at(i, "cost.by"), []string{s.By}, rule.Match.Path); len(list) == 1 {
+		c.by, c.table = &list[0], maps.Clone(s.Each)
+	}
+	for value, units := range s.Each {
+		b.units(at(i, "cost.each."+value), units)
+		c.most = max(c.most, units)
+	}
 }
 
 func (b *builder) units(p place, n int64) {

@@ -94,6 +94,9 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"none"},
 	{"enabled", value[Spec]{shape: shape{name: "enabled"}, read: (*decoder).enabled},
 		"`true`, or `false`: the rule is [disabled](rollout.md#disabled-rules)", "`true`"},
+	{"preset", choice(presetWords, func(s *Spec) *string { return &s.Preset }),
+		"`mcp`: the rule limits what [agents](../howto/agents.md#what-the-preset-stands-for) ask of a server of the " +
+			"Model Context Protocol. `weir check` shows the fields that it stands for", "none"},
 	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }),
 		"which [requests](matching.md#match)", "all"},
 	{"group", text("name", func(s *Spec) *string { return &s.Group }),
@@ -188,6 +191,15 @@ var regexFields = mapping[Expressions]{"regex", "leave it out", []field[Expressi
 		"none"},
 	{"descriptor", table(func(e *Expressions) *map[string][]string { return &e.Descriptor }),
 		"the same, of descriptors", "none"},
+	{"mcp", nested(&mcpFields, func(e *Expressions) *MCP { return &e.MCP }), "the same, of messages of the Model " +
+		"Context Protocol", "none"},
+}}
+
+var mcpFields = mapping[MCP]{"mcp", "leave it out", []field[MCP]{
+	{"method", list("text", bounds.Values, func(m *MCP) *[]string { return &m.Method }),
+		"methods such as `tools/call`", "any"},
+	{"tool", list("text", bounds.Values, func(m *MCP) *[]string { return &m.Tool }),
+		"names of tools, which only messages with the method `tools/call` have", "any"},
 }}
 
 var conditionFields = []field[Match]{
@@ -219,11 +231,14 @@ var conditionFields = []field[Match]{
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
+	{"mcp", nested(&mcpFields, func(m *Match) *MCP { return &m.MCP }),
+		"the method and the tool of a [message of the Model Context Protocol](../howto/agents.md); likewise", ""},
 	{"descriptor_keys", list("text", bounds.Values, func(m *Match) *[]string { return &m.DescriptorKeys }),
 		"all [entries of the descriptor](matching.md#descriptors), in order: `KEY`, or `KEY=VALUE`, in which each " +
 			"`*` stands for any text", ""},
 	{"regex", nested(&regexFields, func(m *Match) *Expressions { return &m.Regex }),
-		"[regular expressions](matching.md#regular-expressions-any-not) for `path`, `header` and `descriptor`", ""},
+		"[regular expressions](matching.md#regular-expressions-any-not) for `path`, `header`, `descriptor` " +
+			"and `mcp`", ""},
 }
 
 var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
@@ -334,6 +349,10 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 		"attribute of requests with their cost: `header.NAME`, `query.NAME` or `descriptor.NAME`", "none"},
 	{"default", units(func(c *Cost) *int64 { return &c.Default }), "cost of a request without it", "1"},
 	{"max", units(func(c *Cost) *int64 { return &c.Max }), "largest value of `from`, with which it is required", ""},
+	{"by", text("component", func(c *Cost) *string { return &c.By }),
+		"a [component](keys.md#key) such as `mcp.tool`, with a cost for some of its values; not with `from`", "none"},
+	{"each", value[Cost]{shape: shape{name: "cost_table"}, read: (*decoder).costTable},
+		"the values of `by`, each with its cost; that of others is `default`", ""},
 	{"settle", text("cost_settle", func(c *Cost) *string { return &c.Settle }),
 		"part of responses with the actual cost: `header.NAME`, also a trailer, or `bytes`, the length of the body",
 		"none"},
@@ -391,6 +410,11 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 	}}, "`problem`: application/problem+json; `json`: `{\"code\":429,\"message\":…,\"retry_after\":…}`; both with " +
 		"the rule's `label`, if it has one; anything else is a [text](responses.md#responses) with placeholders",
 		"`problem`; of the gateway a [page](forwarding.md#responses) for browsers"},
+	{"shape", choice(shapes, func(r *Response) *string { return &r.Shape }),
+		"in place of `body`: `mcp`, a [message of the Model Context Protocol](../howto/agents.md#refusals), with the " +
+			"status 200 unless `status` states another", "none"},
+	{"as", choice(mcpAnswers, func(r *Response) *string { return &r.As }),
+		"of the shape `mcp`: `error`, or `result`, a result with `isError` for the calls of tools", "`error`"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),
 		"of a text", "`text/plain; charset=utf-8`"},
 }}

@@ -216,6 +216,12 @@ func (b *builder) expressions(p place, given *Expressions, tooLong bool) (list [
 			list = append(list, expression{table.kind, name, b.patterns(p, values, false), tooLong})
 		}
 	}
+	for _, one := range mcpParts {
+		if values := *one.of(&given.MCP); len(values) > 0 {
+			p := at(p.rule, p.field+".regex."+one.source.String())
+			list = append(list, expression{one.source, "", b.patterns(p, values, false), tooLong})
+		}
+	}
 	return list
 }
 
@@ -294,6 +300,10 @@ func (m *Match) Alternatives() []Match {
 		one.Header = union(one.Header, m.Header, canonical)
 		one.Query = union(one.Query, m.Query, strings.Clone)
 		one.Descriptor = union(one.Descriptor, m.Descriptor, strings.Clone)
+		fill(&one.MCP.Method, m.MCP.Method)
+		fill(&one.MCP.Tool, m.MCP.Tool)
+		fill(&one.Regex.MCP.Method, m.Regex.MCP.Method)
+		fill(&one.Regex.MCP.Tool, m.Regex.MCP.Tool)
 		fill(&one.Regex.Path, m.Regex.Path)
 		one.Regex.Header = union(one.Regex.Header, m.Regex.Header, canonical)
 		one.Regex.Descriptor = union(one.Regex.Descriptor, m.Regex.Descriptor, strings.Clone)
@@ -304,8 +314,7 @@ func (m *Match) Alternatives() []Match {
 
 // describes reports whether the match has a condition on descriptors.
 func (m *Match) describes() bool {
-	return len(m.Descriptor)+len(m.DescriptorKeys)+len(m.Regex.Descriptor) > 0 ||
-		slices.ContainsFunc(slices.Concat(m.Any, m.Not), func(one Match) bool { return one.describes() })
+	return m.has(func(m *Match) bool { return len(m.Descriptor)+len(m.DescriptorKeys)+len(m.Regex.Descriptor) > 0 })
 }
 
 func fill(to *[]string, own []string) {

@@ -43,7 +43,7 @@ type linter struct {
 }
 
 func lint(file *File, set *Set, r *report) []Problem {
-	l := &linter{report: r, file: file, set: set}
+	l := &linter{report: r, file: file.expanded(), set: set}
 	l.body(-1, l.file.Response.Body)
 	l.table(at(-1, "allow"), l.file.Allow, l.set.lists.deny)
 	l.table(at(-1, "deny"), l.file.Deny)

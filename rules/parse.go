@@ -316,6 +316,12 @@ func (d *decoder) cost(p place, n *yaml.Node, s *Spec) {
 	}
 }
 
+// costTable reads values, each with its units.
+func (d *decoder) costTable(p place, n *yaml.Node, c *Cost) {
+	c.Each = make(map[string]int64)
+	d.names(p, n, func(p place, value string, n *yaml.Node) { c.Each[value] = d.units(p, n) })
+}
+
 // labels reads names, each with a value.
 func (d *decoder) labels(p place, n *yaml.Node, s *Spec) {
 	s.Labels = make(map[string]string)

@@ -42,7 +42,8 @@ type Request struct {
 // whether servers may read different values by this name, because the request has several, or one in a form that
 // some read otherwise. kind is header, query, cookie or body.
 //
-// Attributes that know the fields of a body have the method Body(name string) string.
+// Attributes that know the fields of a body have the method Body(name string) string. Attributes that know a message of
+// the Model Context Protocol have the method MCP(part string) string; part is method or tool.
 type Attributes interface {
 	Header(name string) string // name is in canonical form: X-User
 	Query(name string) string
@@ -134,6 +135,10 @@ func (r *Request) attribute(kind source, name string) string {
 		if body, ok := r.Attributes.(interface{ Body(name string) string }); ok {
 			return body.Body(name)
 		}
+	case sourceMCPMethod, sourceMCPTool:
+		if message, ok := r.Attributes.(interface{ MCP(part string) string }); ok {
+			return message.MCP(strings.TrimPrefix(sources[kind].word, "mcp."))
+		}
 	case sourceDescriptor:
 		return r.Attributes.Descriptor(name)
 	}
@@ -175,6 +180,9 @@ func unprovided(s *Spec, r *Rule) (list []component) {
 				list = append(list, c)
 			}
 		}
+	}
+	if len(list) == 0 && s.Match.asksMCP() {
+		list = append(list, component{source: sourceMCPMethod, label: sourceMCPMethod.String()})
 	}
 	return list
 }

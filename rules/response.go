@@ -18,7 +18,17 @@ type Response struct {
 	// other text, with placeholders: see Rule.Body. "" is "problem", or a page for clients who prefer one.
 	Body        string
 	ContentType string // of a text; "" is text/plain; charset=utf-8
+	// Shape is "mcp" for an answer to a message of the Model Context Protocol, in place of Body; "" is Body.
+	Shape string
+	As    string // of Shape: "error", as also "", or "result", which calls of tools are answered with
 }
+
+const shapeMCP = "mcp"
+
+var (
+	shapes     = []string{"", shapeMCP}
+	mcpAnswers = []string{"", "error", "result"}
+)
 
 // headerFields are the words of fields; "" stands for the file's word.
 var headerFields = []string{"", "draft", "seconds", "unix_time", "none"}
@@ -26,16 +36,25 @@ var headerFields = []string{"", "draft", "seconds", "unix_time", "none"}
 // A response is a checked Response.
 type response struct {
 	Response
-	text bodyText // nil unless Body is a text
+	text     bodyText // nil unless Body is a text
+	messages int      // see MessageStatus
 }
 
 // Response is the rule's response, with every field set but Body, if neither the rule nor the file has one.
 func (r *Rule) Response() *Response { return &r.response.Response }
 
+// MessageStatus is the status of an answer of the shape mcp: 200, since programs that speak it read no other answer,
+// unless the rule or the file states another.
+func (r *Rule) MessageStatus() int { return r.response.messages }
+
 // response checks one response; over combines them.
 func (b *builder) response(i int, s *Response) response {
 	checked := response{Response: Response{Status: s.Status, ContentType: s.ContentType, Body: s.Body,
-		Fields: word(b, at(i, "response.fields"), s.Fields, headerFields)}}
+		Fields: word(b, at(i, "response.fields"), s.Fields, headerFields),
+		Shape:  word(b, at(i, "response.shape"), s.Shape, shapes), As: word(b, at(i, "response.as"), s.As, mcpAnswers)}}
+	if s.Shape != "" && s.Body != "" {
+		b.add(at(i, "response.shape"), "shape does not go with body: the answer has one form")
+	}
 	if s.Status != 0 && (s.Status < 400 || s.Status > 599) {
 		b.add(at(i, "response.status"), "status is %d; allowed: 400 to 599, usually 429", s.Status)
 	}
@@ -69,7 +88,11 @@ func (b *builder) contentType(p place, text string) {
 func (b *builder) over(i int, own, file response) response {
 	own.Status = cmp.Or(own.Status, file.Status)
 	own.Fields = cmp.Or(own.Fields, file.Fields)
+	own.As = cmp.Or(own.As, file.As)
 	if own.Body == "" {
+		own.Shape = cmp.Or(own.Shape, file.Shape)
+	}
+	if own.Body == "" && own.Shape == "" {
 		own.Body, own.text = file.Body, file.text
 		own.ContentType = cmp.Or(own.ContentType, file.ContentType)
 	}
@@ -80,11 +103,12 @@ func (b *builder) over(i int, own, file response) response {
 	return own
 }
 
-// defaults has every field set that must be.
-var defaults = response{Response: Response{Status: 429, Fields: "draft"}}
+// defaults has every field set whose default does not depend on others.
+var defaults = response{Response: Response{Fields: "draft"}}
 
-// complete sets the content type of the body.
+// complete sets the status, and the content type of the body.
 func (r response) complete() *response {
+	r.messages, r.Status = cmp.Or(r.Status, 200), cmp.Or(r.Status, 429)
 	switch {
 	case r.Body == "" || r.Body == "problem":
 		r.ContentType = "application/problem+json"

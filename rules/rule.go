@@ -14,6 +14,7 @@ type Rule struct {
 	name          string
 	label         string
 	disabled      bool
+	preset        []string
 	components    []component
 	entries       []entry  // of its match
 	fixed         []string // values of components of which its match leaves one, "" for the others; nil: none
@@ -86,7 +87,8 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.onMissing = word(b, at(i, "on_missing"), s.OnMissing, onMissing)
 	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
-	rule.cost = b.cost(i, &s.Cost)
+	word(b, at(i, "preset"), s.Preset, presetWords)
+	rule.cost = b.cost(i, s)
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
@@ -126,6 +128,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.described = s.Match.describes() ||
 		slices.ContainsFunc(rule.components, component.describes)
 	rule.geo = rule.located(&s.Match)
+	b.placed(i, s, rule)
 	b.group(i, s, rule)
 	b.set.rules = append(b.set.rules, rule)
 	if rule.disabled { // it keeps its index and its state, and no request finds it

@@ -28,6 +28,7 @@ type Set struct {
 	replaces bool             // some rules replace others
 	grouped  bool             // some rules are in groups
 	filtered bool             // some rules have filters
+	messages *Set             // of the places of rules about messages; nil: no rule is
 	places   *endpoints.Table // of the component endpoint in keys; nil: no key has it
 	geo      geo              // what enabled rules and the lists need
 	claims   int              // upper bound for any request
@@ -59,6 +60,11 @@ func (s *Set) ServiceKind() string { return s.kind }
 // PathForm is the form that paths of requests must have before they are matched; the patterns of the rules
 // have it.
 func (s *Set) PathForm() pathform.Form { return s.form }
+
+// ExpectsMessages reports whether a rule is about messages of the Model Context Protocol that are posted to the host,
+// path, service and route of the request. Such a request must be one: a client must not pass its rules by a body that
+// they cannot read.
+func (s *Set) ExpectsMessages(r *Request) bool { return s.messages != nil && s.messages.some(r) }
 
 // Endpoints has the paths that keys with the component endpoint tell apart; nil if no key has it. A gate keeps it.
 func (s *Set) Endpoints() *endpoints.Table { return s.places }

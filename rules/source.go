@@ -20,6 +20,8 @@ const (
 	sourceBody
 	sourceDescriptor
 	sourceEntry
+	sourceMCPMethod
+	sourceMCPTool
 	sourcePath
 	sourceConstant
 
@@ -71,8 +73,11 @@ var sources = [...]sourceRow{
 	sourceEntry: {"entry", "NUMBER", needsDescriptor, single, "the entry of this number of the descriptor, from 1, " +
 		"as `key=value`; from [front ends that keep their order](matching.md#descriptors)"},
 	sourceConstant: {"constant", "TEXT", needsNothing, single, "the text"},
-	sourceMethod:   {"method", alone, needsNothing, single, "the method, in capitals"},
-	sourceRoute:    {"route", alone, needsRoute, single, "the pattern that a router chose"},
+	sourceMCPMethod: {"mcp.method", alone, needsBody, single,
+		"the method of a [message of the Model Context Protocol](../howto/agents.md), such as `tools/call`"},
+	sourceMCPTool: {"mcp.tool", alone, needsBody, single, "the tool that such a message calls"},
+	sourceMethod:  {"method", alone, needsNothing, single, "the method, in capitals"},
+	sourceRoute:   {"route", alone, needsRoute, single, "the pattern that a router chose"},
 	sourceEndpoint: {"endpoint", alone, needsNothing, single, "the route or, without one, the path: of " +
 		"[1,000 paths](keys.md#paths-without-routes), and all others together as `(other)`"},
 	sourceHost:           {"host", alone, needsNothing, single, "the host, in lower case"},

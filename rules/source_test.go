@@ -58,6 +58,9 @@ func valuesOf(values ...string) *Request {
 		Attributes: &twice{webvalues.Request{RawQuery: text, Fields: fields}}}
 }
 
+// MCP is a part of a message.
+func (t *twice) MCP(part string) string { return "the " + part }
+
 // TestKeySourcesAreComplete: a source has every column of the table, reads its value, lets it be listed, and does not
 // let clients choose among several values.
 func TestKeySourcesAreComplete(t *testing.T) {

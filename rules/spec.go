@@ -38,6 +38,7 @@ type Spec struct {
 	Label        string              // a text for people; nothing depends on it
 	Description  string              // likewise, of several lines perhaps
 	Labels       map[string]string   // likewise, for programs: names and values are as those of rules
+	Preset       string              // "mcp": see Expanded; "": none
 	Enabled      *bool               // false: the rule is checked, and applies to no request; nil: true
 	Match        Match               // the zero Match is all requests
 	Group        string              // of one group only the best match applies; "": the rule is in none
@@ -96,6 +97,8 @@ type Match struct {
 	Query      map[string][]string
 	Descriptor map[string][]string
 
+	MCP MCP // of messages of the Model Context Protocol
+
 	// DescriptorKeys are all entries of the descriptor, in order; empty: any. Each is a text of DescriptorEntry. Of the
 	// rules with the same other conditions only those with the closest entries apply: see docs/reference/matching.md.
 	DescriptorKeys []string
@@ -111,6 +114,13 @@ type Expressions struct {
 	Path       []string
 	Header     map[string][]string
 	Descriptor map[string][]string
+	MCP        MCP
+}
+
+// An MCP has conditions on a message of the Model Context Protocol. The value "*" stands for any that is not empty.
+type MCP struct {
+	Method []string // such as "tools/call"
+	Tool   []string // that a message with the method tools/call names
 }
 
 // A Cost is the number of units of a request. Units alone is a fixed cost that neither callers nor responses
@@ -121,6 +131,9 @@ type Cost struct {
 	Default int64  // without From's value; 0 is 1
 	Max     int64  // largest value of From; required with it, and only there
 	Settle  string // header.NAME or "bytes": part of a response that states the actual cost
+
+	By   string           // a component with the values of Each; Default is the cost of others; not with From
+	Each map[string]int64 // units by value
 }
 
 // A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged

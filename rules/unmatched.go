@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ import (
 // group matches better. It is nil for other rules, and for rules in matched. Each condition is compiled and matched
 // separately, so that the reasons cannot differ from real decisions. It is slow, and meant for explaining.
 func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
-	spec := &file.Rules[i]
+	given := file.Rules[i].Expanded()
+	spec := &given
 	if slices.ContainsFunc(matched, func(rule *Rule) bool { return rule.Index() == i }) ||
 		!mayBeAt(spec.Match.Path, r.Path) {
 		return nil
@@ -74,6 +76,9 @@ func (m *Match) spelled(form []string, r *Request) []string {
 // explaining.
 func (m *Match) Meets(form []string, r *Request) bool {
 	spec := Spec{Name: "rule", Match: *m, Limit: []string{"1/1s"}}
+	if m.asksMCP() && m.Path == "" {
+		spec.Match.Path = "/**" // a rule of a file must have a place
+	}
 	set, err := Compile(&File{Server: Server{PathForm: form}, Rules: []Spec{spec}})
 	return err == nil && len(set.Match(r, nil)) > 0
 }
@@ -123,12 +128,15 @@ func (m *Match) Conditions() (list []Condition) {
 		func(r *Request) string { return shown(r.Service) })
 	values("user", m.User, Match{User: m.User}, func(r *Request) string { return shown(r.User) })
 	values("route", m.Route, Match{Route: m.Route}, func(r *Request) string { return shown(r.Route) })
+	for _, one := range mcpParts {
+		values(one.source.String(), *one.of(&m.MCP), Match{MCP: one.alone(*one.of(&m.MCP))},
+			func(r *Request) string { return shown(r.attribute(one.source, "")) })
+	}
 	add(len(m.DescriptorKeys) > 0, "descriptors", strings.Join(m.DescriptorKeys, ", "),
 		Match{DescriptorKeys: m.DescriptorKeys}, func(r *Request) string {
 			return fmt.Sprintf("descriptors are %s, not %s", shown(r.entries()), strings.Join(m.DescriptorKeys, ", "))
 		})
-	expressions := len(m.Regex.Path) + len(m.Regex.Header) + len(m.Regex.Descriptor)
-	add(expressions > 0, "regex", "an expression", Match{Regex: m.Regex},
+	add(!reflect.ValueOf(m.Regex).IsZero(), "regex", "an expression", Match{Regex: m.Regex},
 		always("an expression of regex does not match"))
 	add(len(m.Any) > 0, "any", "an alternative", Match{Any: m.Any}, always("no alternative of any is met"))
 	add(len(m.Not) > 0, "not", "no alternative", Match{Not: m.Not}, always("an alternative of not is met"))

@@ -242,3 +242,32 @@ func BenchmarkReader(b *testing.B) {
 		r.Write(text)
 	}
 }
+
+// TestPlacesOfValues: each value as it is written, and whether the document has it twice.
+func TestPlacesOfValues(t *testing.T) {
+	for _, c := range []struct {
+		text, want string
+		twice      bool
+	}{
+		{`{"a":"x\u0061"}`, `"x\u0061"`, false}, {` { "a" : -1.50 } `, "-1.50", false}, {`{"a":null}`, "null", false},
+		{`{"a":[1, {"a":2}],"b":1}`, `[1, {"a":2}]`, false}, {`{"a": {"b": "}"}}`, `{"b": "}"}`, false},
+		{`{"a":1,"a":2}`, "2", true}, {`{"a":null,"b":1,"a":""}`, `""`, true}, {`{"b":{"a":1},"a":2}`, "2", false},
+	} {
+		paths, err := jsonvalues.New("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := paths.Reader()
+		r.Each = func(values []jsonvalues.Value) {
+			if got := string(values[0].In([]byte(c.text))); got != c.want || values[0].Twice != c.twice {
+				t.Errorf("%s: %s, twice %t", c.text, got, values[0].Twice)
+			}
+		}
+		if _, err := r.Write([]byte(c.text)); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}

@@ -48,6 +48,19 @@ type Value struct {
 	// Doubtful reports that some services read another value: the document has a name of the path in another case too,
 	// or the text has NUL or half of a surrogate pair.
 	Doubtful bool
+	// Twice reports that the document has the value twice or more, so that some services read the first one. It is
+	// not for paths with the step *.
+	Twice bool
+
+	at int64 // in the text, where it begins
+}
+
+// In is the value as it is written in the text that was read, from its beginning, with the quotes of a text.
+func (v *Value) In(text []byte) []byte {
+	if v.Kind == Text {
+		return text[v.at : v.at+v.Size+2]
+	}
+	return text[v.at : v.at+v.Size]
 }
 
 // A Reader reads a text, or a sequence of texts. Set its fields before the first Write. It is not safe for
@@ -270,7 +283,7 @@ func (r *Reader) take(kind Kind) {
 	}
 	if i := r.paths.nodes[r.node].value; i != none {
 		r.taken = &r.values[i]
-		r.taken.Kind, r.taken.Text, r.taken.Cut = kind, r.taken.Text[:0], false
+		r.taken.Kind, r.taken.Text, r.taken.Cut, r.taken.at = kind, r.taken.Text[:0], false, r.start
 	}
 }
 
@@ -408,6 +421,7 @@ func (r *Reader) clear(at int, summed bool) {
 	}
 	if n.value != none {
 		v := &r.values[n.value]
+		v.Twice = v.Twice || v.Kind != Missing
 		v.Kind, v.Text, v.Cut = Missing, v.Text[:0], false
 		if !summed {
 			v.Size = 0

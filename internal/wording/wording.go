@@ -99,6 +99,19 @@ func never(accept []string) (text, language string) {
 		"该请求的用量超过限额的上限，等待也无法通过，请减少用量。")
 }
 
+// Limited is a sentence that says what is limited, for a reader who sees no fields; limit is "" if it is not shown.
+func Limited(language, rule, limit string) string {
+	switch {
+	case language == "zh" && limit == "":
+		return "规则：" + rule + "。"
+	case language == "zh":
+		return "限额为 " + limit + "（规则：" + rule + "）。"
+	case limit == "":
+		return " The rule is " + rule + "."
+	}
+	return " The limit is " + limit + " (rule " + rule + ")."
+}
+
 // MissingKey is the text for a request without the key of its limit.
 func MissingKey(accept []string) (text, language string) {
 	return either(accept, "This request lacks the key that its limit requires.", "请求缺少限流所需的标识。")

@@ -107,6 +107,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 		if set != nil {
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
+			findings = append(findings, presetsOf(name, set)...)
 			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
 			findings = append(findings, settingsOf(name, set, given)...)
 			routesFound += filteredOf(set) + routesOf(set)
@@ -221,6 +222,29 @@ func disabledOf(file string, set *rules.Set) (notes []finding) {
 		if !rule.Enabled() {
 			notes = append(notes, note(file, "rule "+rule.Name()+" is disabled"))
 		}
+	}
+	return notes
+}
+
+// presetsOf says what presets stand for, once for all rules in which they stand for the same.
+func presetsOf(file string, set *rules.Set) (notes []finding) {
+	var texts []string
+	of := make(map[string][]string)
+	for _, rule := range set.Rules() {
+		if fields := rule.Preset(); len(fields) > 0 {
+			text := strings.Join(fields, ", ")
+			if of[text] == nil {
+				texts = append(texts, text)
+			}
+			of[text] = append(of[text], rule.Name())
+		}
+	}
+	for _, text := range texts {
+		names := of[text]
+		if more := len(names) - maxKeysNoted; more > 0 {
+			names = append(names[:maxKeysNoted:maxKeysNoted], fmt.Sprintf("%d more", more))
+		}
+		notes = append(notes, note(file, "the preset of "+strings.Join(names, ", ")+" stands for "+text))
 	}
 	return notes
 }

@@ -24,6 +24,9 @@ func (a attributes) Cookie(name string) string { return a.step.Cookie[name] }
 // Body is a field of the body.
 func (a attributes) Body(name string) string { return a.step.Body[name] }
 
+// MCP is a part of a message of the Model Context Protocol.
+func (a attributes) MCP(part string) string { return a.step.MCP[part] }
+
 // Descriptor is a descriptor.
 func (a attributes) Descriptor(name string) string { return a.step.Descriptor[name] }
 

@@ -272,6 +272,7 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		"cookie":     func(n *yaml.Node) { s.Cookie = p.table(n, "cookie", asIs) },
 		"body":       func(n *yaml.Node) { s.Body = p.table(n, "body", asIs) },
 		"descriptor": func(n *yaml.Node) { p.descriptor(n, s) },
+		"mcp":        func(n *yaml.Node) { p.message(n, s) },
 		"cost":       func(n *yaml.Node) { s.Cost = new(p.number(n, "cost", 0, weir.MaxUnits)) },
 		"settle":     func(n *yaml.Node) { s.Settle = new(p.number(n, "settle", 0, weir.MaxUnits)) },
 		"hold":       func(n *yaml.Node) { hold, s.Hold = n, p.text(n, "hold") },
@@ -325,6 +326,19 @@ func (p *parser) client(n *yaml.Node, r *rules.Request) {
 		return
 	}
 	r.Client = address.Unmap().WithZone("")
+}
+
+// message reads a message of the Model Context Protocol. A tool alone is called.
+func (p *parser) message(n *yaml.Node, s *Step) {
+	s.MCP = p.table(n, "mcp", asIs)
+	for name := range s.MCP {
+		if name != "method" && name != "tool" {
+			p.wrong(n, "mcp has %.80q; allowed: method, tool", name)
+		}
+	}
+	if s.MCP["tool"] != "" && s.MCP["method"] == "" {
+		s.MCP["method"] = "tools/call"
+	}
 }
 
 // descriptor reads descriptors, in the order of their names in rules.

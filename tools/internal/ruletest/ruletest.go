@@ -59,6 +59,7 @@ type Step struct {
 	Cookie     map[string]string
 	Body       map[string]string // fields of a form or a JSON object
 	Descriptor map[string]string
+	MCP        map[string]string // method and tool of a message
 	Cost       *int64
 
 	Hold    string // name under which its leases are held

@@ -1,0 +1,178 @@
+package httplimit
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/mcp"
+	"github.com/weirproject/weir/internal/wording"
+	"github.com/weirproject/weir/rules"
+)
+
+// MCP is a part of the first message of the body.
+func (a *attributes) MCP(part string) string {
+	if a.messages == nil {
+		return ""
+	}
+	return partOf(&a.messages.Messages[0], part)
+}
+
+func partOf(m *mcp.Message, part string) string {
+	if part == "tool" {
+		return m.Tool
+	}
+	return m.Method
+}
+
+// oneMessage is a request with one of the messages of its body.
+type oneMessage struct {
+	*attributes
+	message *mcp.Message
+}
+
+// MCP is a part of the message.
+func (m *oneMessage) MCP(part string) string { return partOf(m.message, part) }
+
+// readMessages reads the body as messages.
+func (a *attributes) readMessages() *mcp.Problem {
+	r := a.request
+	encodings := r.Header["Content-Encoding"]
+	switch {
+	case r.ContentLength > mcp.MaxBody:
+		return mcp.TooLarge()
+	case len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity"):
+		return mcp.Unreadable()
+	}
+	text, err := a.readText(mcp.MaxBody)
+	switch {
+	case err != nil:
+		return mcp.Unreadable()
+	case len(text) > mcp.MaxBody:
+		return mcp.TooLarge()
+	}
+	messages, problem := mcp.Read(text)
+	if problem == nil {
+		problem = messages.CheckHeader(r.Header)
+	}
+	a.messages = messages
+	return problem
+}
+
+// readMessages reads the messages of a request that rules expect to have them. A request that has none is refused: ok
+// is false.
+func (d *byRules) readMessages(c *call) (ok bool) {
+	set := c.rules
+	if set == nil {
+		set = d.gate.Rules()
+	}
+	r := c.attributes.request
+	if !strings.EqualFold(r.Method, http.MethodPost) || r.Body == nil || !set.ExpectsMessages(&c.view) {
+		return true
+	}
+	c.rules = set // which are to decide
+	problem := c.attributes.readMessages()
+	c.request = c.attributes.request
+	if problem == nil {
+		return true
+	}
+	err := &weir.InputError{Field: "body", Given: problem.Text, Allowed: "messages of the Model Context Protocol"}
+	c.event = Event{Outcome: Failed, Err: err}
+	c.refuse(problem.Status, wording.Invalid(err), func(*http.Request, *Refusal) (string, []byte) {
+		return "application/json", problem.Body()
+	})
+	return false
+}
+
+// decideBatch decides the messages of a batch as one request: all pass, or none is charged. The verdict of the call is
+// the one that refuses or, of a batch that passes, the first.
+func (d *byRules) decideBatch(c *call, ask gate.Ask) error {
+	all := c.attributes.messages.Messages
+	questions, views := make([]gate.Question, len(all)), make([]rules.Request, len(all))
+	for i := range all {
+		views[i] = c.view
+		views[i].Attributes = &oneMessage{&c.attributes, &all[i]}
+		questions[i] = gate.Question{Request: &views[i], Ask: ask, Verdict: new(gate.Verdict)}
+	}
+	err := d.gate.DecideTogether(c.request.Context(), questions)
+	chosen := &questions[0]
+	for i := range questions {
+		if q := &questions[i]; worse(q.Verdict, chosen.Verdict) {
+			chosen = q
+		}
+	}
+	c.verdict, c.batch = *chosen.Verdict, questions
+	return err
+}
+
+// several reports whether the body is a batch of messages.
+func (a *attributes) several() bool { return a.messages != nil && len(a.messages.Messages) > 1 }
+
+// followBatch is the follow-up of a batch. Costs stay as charged: the response does not say the cost of each message.
+func (d *byRules) followBatch(c *call) *followUp {
+	counted, holds, detached := false, false, time.Duration(0)
+	for i := range c.batch {
+		v := c.batch[i].Verdict
+		holds, detached = holds || v.Holds(), max(detached, detachedTime(v))
+		for k := range v.Len() {
+			check := v.At(k)
+			counted = counted || check.Decided && check.Rule != nil && check.Granted > 0 &&
+				(check.Rule.HasCountIf() || check.Rule.ByPath())
+		}
+	}
+	if !counted && !holds {
+		return nil
+	}
+	f := newFollowUp(d.gate, gate.ReceiptOf(c.batch), nil, counted)
+	f.measured, f.detached = counted, detached
+	return f
+}
+
+// answerMessages is the body of a refusal of messages: an answer to each.
+func (c *call) answerMessages(rule *rules.Rule, v *gate.Verdict) Body {
+	messages, data, limited, results := c.attributes.messages, mcp.Data{}, "", false
+	status := http.StatusOK
+	if rule != nil {
+		data.Rule, results, status = rule.Name(), rule.Response().As == "result", rule.MessageStatus()
+	}
+	if v != nil && v.Outcome == gate.Refused {
+		if worst, ok := v.Worst(); ok && !worst.Ban && (rule == nil || rule.Response().Fields != "none") {
+			remaining := worst.Decision.Remaining
+			data.Limit, data.Remaining = worst.Claim.Limit.String(), &remaining
+		}
+		if _, _, own := wording.Own(v, &c.view, nil); !own && rule != nil {
+			limited = rule.DisplayName()
+		}
+	}
+	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
+		if refusal.sent = status; !messages.Expects() {
+			refusal.sent = refusal.Status
+		}
+		data.RetryAfter = max(0, refusal.RetryAfter)
+		text := refusal.Message
+		if limited != "" {
+			text += wording.Limited(refusal.Language, limited, data.Limit)
+		}
+		return "application/json", messages.Refuse(&mcp.Refusal{Code: refusal.Status, Message: text, Data: data,
+			Results: results})
+	}
+}
+
+// worse reports whether a verdict of a batch says more of why it does not pass.
+func worse(v, than *gate.Verdict) bool {
+	rank := func(v *gate.Verdict) int {
+		switch {
+		case v.Outcome == gate.Passed:
+			return 0
+		case v.Reason == gate.OtherRefused:
+			return 1
+		}
+		return 2
+	}
+	if rank(v) != rank(than) {
+		return rank(v) > rank(than)
+	}
+	return rank(v) == 2 && v.RetryAfter() > than.RetryAfter()
+}

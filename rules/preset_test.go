@@ -1,0 +1,168 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// message has the parts of a message of the Model Context Protocol.
+type message struct {
+	attributes
+	method, tool string
+}
+
+func (m message) MCP(part string) string {
+	if part == "method" {
+		return m.method
+	}
+	return m.tool
+}
+
+// TestPresetMCPExpands: each field that the preset stands for, and none that the rule has.
+func TestPresetMCPExpands(t *testing.T) {
+	for text, want := range map[string]string{
+		"match: {path: /mcp}":                                                       "[tools/call prompts/get resources/read] mcp",
+		"match: {path: /mcp}, key: [client.ip, mcp.tool]":                           "[tools/call] mcp",
+		"match: {path: /mcp, mcp: {tool: [a]}}":                                     "[tools/call] mcp",
+		"match: {path: /mcp, any: [{mcp: {tool: a}}, {regex: {mcp: {tool: b.*}}}]}": "[tools/call] mcp",
+		"match: {path: /mcp}, cost: {by: mcp.tool trim, each: {a: 1}}":              "[tools/call prompts/get resources/read] mcp",
+		"match: {path: /mcp}, allow: {mcp.tool: free}":                              "[tools/call prompts/get resources/read] mcp",
+		"match: {path: /mcp, mcp: {method: tools/list}}":                            "[tools/list] mcp",
+		"match: {path: /mcp, mcp: {method: '*'}}, response: {body: json}":           "[*] ",
+	} {
+		file, err := rules.Parse("f", []byte("rules: [{name: a, preset: mcp, limit: 1/1s, "+text+"}]"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		spec := file.Rules[0].Expanded()
+		if got := fmt.Sprint(spec.Match.MCP.Method, " ", spec.Response.Shape); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestRulesMatchMessages: by method and tool, exactly or by an expression; a request that is no message meets none.
+func TestRulesMatchMessages(t *testing.T) {
+	set := loaded(t, `rules:
+- {name: all, preset: mcp, match: {path: /mcp}, limit: 1/1s}
+- {name: writes, preset: mcp, match: {path: /mcp, mcp: {tool: [put, drop]}}, limit: 1/1s}
+- {name: pattern, preset: mcp, match: {path: /mcp, regex: {mcp: {tool: 'pu.*'}}}, limit: 1/1s}
+- {name: each, match: {path: /mcp}, key: [mcp.method], limit: 1/1s}
+- {name: lists, match: {path: /mcp, mcp: {method: tools/list}}, limit: 1/1s}
+- {name: any, match: {path: /mcp, any: [{mcp: {tool: drop}}, {mcp: {method: ping}}]}, limit: 1/1s}
+- {name: not, preset: mcp, match: {path: /mcp, not: {mcp: {tool: put}}}, limit: 1/1s}
+`)
+	for _, c := range []struct{ method, tool, want string }{
+		{"tools/call", "put", "all writes pattern each"}, {"tools/call", "drop", "all writes each any not"},
+		{"tools/call", "get", "all each not"}, {"tools/list", "", "each lists"}, {"ping", "", "each any"},
+		{"resources/read", "", "all each"}, {"", "", ""},
+	} {
+		var names []string
+		request := &rules.Request{Method: "POST", Path: "/mcp", Attributes: message{method: c.method, tool: c.tool}}
+		for _, rule := range set.Match(request, nil) {
+			names = append(names, rule.Name())
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.method, c.tool, got, c.want)
+		}
+	}
+}
+
+// TestPlacesOfMessages: by host, path, service and route of the rules about messages.
+func TestPlacesOfMessages(t *testing.T) {
+	set := loaded(t, `rules:
+- {name: a, preset: mcp, match: {path: '/a/**', client: 10.0.0.0/8}, limit: 1/1s}
+- {name: b, match: {host: '*.B.test', service: [x, y]}, key: mcp.tool, limit: 1/1s}
+- {name: c, match: {route: '*', path: /c, mcp: {method: ping}}, limit: 1/1s}
+- {name: d, preset: mcp, match: {path: /d}, enabled: false, limit: 1/1s}
+- {name: e, match: {path: /e}, limit: 1/1s}
+`)
+	for _, c := range []struct {
+		request rules.Request
+		want    bool
+	}{
+		{rules.Request{Path: "/a"}, true}, {rules.Request{Path: "/a/x"}, true}, {rules.Request{Path: "/b"}, false},
+		{rules.Request{Path: "/", Host: "m.b.test", Service: "y"}, true}, {rules.Request{Path: "/", Host: "m.b.test"}, false},
+		{rules.Request{Path: "/c", Route: "r"}, true}, {rules.Request{Path: "/c"}, false},
+		{rules.Request{Path: "/d"}, false}, {rules.Request{Path: "/e"}, false},
+	} {
+		if got := set.ExpectsMessages(&c.request); got != c.want {
+			t.Errorf("%+v: %v", c.request, got)
+		}
+	}
+	if loaded(t, "rules: [{name: a, limit: 1/1s}]").ExpectsMessages(&rules.Request{Path: "/a"}) {
+		t.Error("rules that are not about messages expect them")
+	}
+}
+
+// TestCostByTool: each value has its cost, others the default, and a limit must grant the largest.
+func TestCostByTool(t *testing.T) {
+	set := loaded(t, "rules: [{name: a, preset: mcp, match: {path: /mcp}, limit: 20/1m, cost: {by: mcp.tool, each: {render: 20, search: 5}, default: 2}}]")
+	for tool, want := range map[string]int64{"render": 20, "search": 5, "other": 2, "": 2} {
+		got, err := set.Rules()[0].CostOf(&rules.Request{Attributes: message{method: "tools/call", tool: tool}})
+		if got != want || err != nil {
+			t.Errorf("%q: %d, %v, want %d", tool, got, err, want)
+		}
+	}
+}
+
+// TestMistakesOfMCP: each is an error that says what to do.
+func TestMistakesOfMCP(t *testing.T) {
+	for text, want := range map[string]string{
+		"preset: mpc":                         `preset is "mpc"; allowed: mcp`,
+		"preset: mcp":                         "match says nothing of the place of the MCP server",
+		"key: mcp.tool":                       "match says nothing of the place of the MCP server",
+		"match: {path: /mcp, mcp: {name: a}}": `unknown field "name"`,
+		"match: {path: /mcp, mcp: {}}":        "match.mcp is empty",
+		"cost: {each: {a: 1}}":                "cost.by, which is missing",
+		"cost: {by: user}":                    "cost.each is missing",
+		"cost: {by: user, each: {a: 1}, from: header.x, max: 5}":      "the cost has one origin",
+		"cost: {by: usr, each: {a: 1}}":                               `did you mean "user"?`,
+		"cost: {by: user, each: {a: 1000}}":                           "can never be granted",
+		"response: {shape: mcp, body: json}":                          "the answer has one form",
+		"response: {shape: mpc}":                                      `response.shape is "mpc"`,
+		"match: {path: /mcp}, response: {shape: mcp, as: results}":    `response.as is "results"`,
+		"match: {path: /mcp, regex: {mcp: {tool: '('}}}, preset: mcp": "missing closing )",
+	} {
+		_, err := rules.Parse("f", []byte("rules: [{name: a, limit: 100/1s, "+text+"}]"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestStatusOfTheShapeMCP: 200, unless the rule or the file states one.
+func TestStatusOfTheShapeMCP(t *testing.T) {
+	for text, want := range map[string]int{"response: {shape: mcp}": 200, "response: {shape: mcp, status: 429}": 429, "response: {}": 200} {
+		set := loaded(t, "rules: [{name: a, limit: 1/1s, "+strings.ReplaceAll(text, "response: {}", "label: a")+"}]")
+		if got := set.Rules()[0].MessageStatus(); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestExplainedMessages: why a rule does not match.
+func TestExplainedMessages(t *testing.T) {
+	file, err := rules.Parse("f", []byte("rules: [{name: a, preset: mcp, match: {path: /mcp, mcp: {tool: put}}, limit: 1/1s}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &rules.Request{Method: "POST", Path: "/mcp", Attributes: message{method: "tools/list"}}
+	got := strings.Join(file.Unmatched(0, nil, request), "; ")
+	if want := "mcp.method is tools/list, not tools/call; mcp.tool is missing, not put"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func loaded(t *testing.T, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Load("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
