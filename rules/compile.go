@@ -104,12 +104,14 @@ func build(file *File, r *report, o options) *Set {
 	file = file.expanded()
 	all := make([]Rule, len(file.Rules))
 	set.rules = make([]*Rule, 0, len(all))
+	overlaid, _ := file.overlaid(nil)
 	for i := range all {
 		all[i] = Rule{set: set, index: i, name: file.Rules[i].Name}
 		_, all[i].preset = given.Rules[i].preset()
-		b.rule(i, &file.Rules[i], &all[i])
+		b.rule(i, &overlaid.Rules[i], &all[i])
 	}
 	b.treeBuilder.finish()
+	b.overlay(file, o)
 	if len(b.problems) == 0 {
 		b.claims()
 		b.work()

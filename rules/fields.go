@@ -71,7 +71,11 @@ var fileFields = mapping[File]{"file", "", []field[File]{
 	{"message", translations(func(f *File) *[]Translation { return &f.Message }),
 		"[messages](responses.md#messages) of rules without their own", "weir's own, in English and Chinese"},
 	{"rules", value[File]{shape: shape{name: "rule", most: bounds.Rules, list: true}, read: (*decoder).rules},
-		"the list of rules; `[]` for none; at most 100,000", required},
+		"the list of rules; `[]` for none; at most 100,000", "required without `overlay`"},
+	{"overlay", value[File]{shape: shape{name: "overlay", most: bounds.Overlays, list: true},
+		read: (*decoder).overlay},
+		"fields to set in [rules about descriptors](overlay.md) that another file or Envoy's control plane has; at " +
+			"most 1,000", "none"},
 	{"services", several(&serviceFields, bounds.Services, true, func(f *File) *[]ServiceSpec { return &f.Services }),
 		"the [services](services.md) behind the gateway; at most 1,000", "none"},
 	{"routes", several(&routeFields, bounds.Routes, true, func(f *File) *[]RouteSpec { return &f.Routes }),

@@ -60,6 +60,10 @@ func lint(file *File, set *Set, r *report) []Problem {
 		l.ban(i, rule)
 		l.candidate(i, rule)
 	}
+	_, without := l.file.overlaid(nil)
+	for _, one := range without {
+		l.add(at(-1, fmt.Sprintf("overlay[%d]", one.element)), "overlay[%d] has no effect: %s", one.element, one.why)
+	}
 	l.services()
 	l.redundant()
 	l.outranked()

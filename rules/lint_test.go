@@ -57,6 +57,7 @@ func TestWarnings(t *testing.T) {
 		"unknown plans":            {"rules:\n- {name: a, limit: 5/1m, key: user, match: {header: {X-Plan: free}}}\n- {name: b, limit: 9/1m, key: user, match: {header: {x-plan: [pro, team]}}}", []string{"2:44: rules name the values free, pro, team of header.X-Plan; a request with another value meets no rule"}},
 		"unknown plans of a path":  {"rules:\n- {name: all, limit: 5/1m, key: user, match: {path: /b/**}}\n- {name: a, limit: 5/1m, group: g, key: user, match: {path: /a/**, descriptor: {plan: free}}}\n- {name: b, limit: 9/1m, group: g, key: user, match: {path: /a/**, descriptor: {plan: pro}}}", []string{"of descriptor.plan; a request"}},
 		"a misspelt body":          {"response: {body: jsn}\nrules: [{name: a, limit: 1/1s, response: {body: Problem}}]", []string{"did you mean json?", "did you mean problem?"}},
+		"an overlay of no rule":    {"rules: [{name: a, match: {service: edge, descriptor_keys: [a]}, limit: 5/1m}]\noverlay:\n- {domain: edge, mode: shadow}\n- {domain: web, mode: shadow}\n", []string{"f:4:3: overlay[1] has no effect: no rule has this domain and descriptor"}},
 	} {
 		_, warnings, err := rules.Lint("f", []byte(test.text))
 		if err != nil {

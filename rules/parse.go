@@ -198,7 +198,8 @@ func (d *decoder) decode(n *yaml.Node) *File {
 	}
 	d.inServer = func(word string) bool { return serverFields.find(word) != nil }
 	fileFields.read(d, at(-1, ""), n, file)
-	if n.Kind == yaml.MappingNode && file.Rules == nil && !d.has(at(-1, "rules")) {
+	if n.Kind == yaml.MappingNode && file.Rules == nil && file.Overlay == nil &&
+		!d.has(at(-1, "rules")) {
 		d.wrong(n, "rules is missing; write rules: [] for a file without rules")
 	}
 	return file

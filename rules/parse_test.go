@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
 		"Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used By: Each:[]} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Charge: Mode:shadow OnStoreError:allow " +
-		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Shape: As:} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Once:{By:header.x-id For:10m Repeats:5 Repeat:pass} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0 Alias:gold Replaces:[usual] Quota:true Metadata:[a:[b:1 c:[x true]]]}] Services:[] Routes:[] Exceptions:[] Disabled:[]}"
+		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Shape: As:} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Once:{By:header.x-id For:10m Repeats:5 Repeat:pass} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0 Alias:gold Replaces:[usual] Quota:true Metadata:[a:[b:1 c:[x true]]]}] Overlay:[] Services:[] Routes:[] Exceptions:[] Disabled:[]}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -20,6 +20,7 @@ type File struct {
 	Response Response            // for rules without one
 	Message  []Translation       // of rules without one
 	Rules    []Spec
+	Overlay  []OverlaySpec // what to set in rules, also of other files: see Overlaid
 
 	Services []ServiceSpec // of a gateway, with unique names
 	Routes   []RouteSpec   // which of them a request is forwarded to

@@ -17,6 +17,7 @@ const (
 	Sharing      = 10_000    // nodes that share a store
 	FallbackKeys = 1 << 30   // keys that a node counts beside the store
 	Exceptions   = 1000      // exceptions of operators
+	Overlays     = 1000      // elements of an overlay
 	Problems     = 100       // mistakes that an error lists
 )
 

@@ -43,6 +43,12 @@ func (e *Engine) degraded() (list []string) {
 		list = append(list, why)
 	}
 	list = append(list, e.Pending()...)
+	if now := e.manager.Status().RuleSet; now != nil {
+		list = append(list, now.Unmet[:min(len(now.Unmet), maxDegraded)]...)
+		if more := len(now.Unmet) - maxDegraded; more > 0 {
+			list = append(list, fmt.Sprintf("overlay: and %d more", more))
+		}
+	}
 	for _, y := range e.manager.Status().Layers {
 		why := y.Err
 		if why == nil && y.LeftOut > 0 {

@@ -43,7 +43,7 @@ type openedLedger struct {
 }
 
 func newLedger(l *ledger.Ledger, from ruleset.Source, shut func()) *openedLedger {
-	return &openedLedger{l, ruleset.Layer{Name: LedgerLayer, Source: from, AllowEmpty: true}, shut}
+	return &openedLedger{l, ruleset.Layer{Name: LedgerLayer, Source: from, AllowEmpty: true, Kept: true}, shut}
 }
 
 // openLedger opens the ledger; nil: there is no ledger. By default it is kept in the Redis of the store, because a
@@ -107,7 +107,7 @@ func (e *Engine) redisOptions(prefix, channel string) []redissource.Option {
 // redis is a layer of rules in Redis. AllowEmpty leaves the check for an empty rule set to the
 // source, which can tell a disabled rule from a Redis that lost its data.
 func (e *Engine) redis(ctx context.Context, name, at string) (ruleset.Layer, error) {
-	layer := ruleset.Layer{Name: name, AllowEmpty: true}
+	layer := ruleset.Layer{Name: name, AllowEmpty: true, Kept: true}
 	if at == InStore && e.Store == Memory {
 		return layer, e.noStore("server.rules")
 	}

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"time"
@@ -115,7 +116,8 @@ func (a *attempt) try(some ...*pending) error {
 		}
 	}
 	merged := Merge(parts...)
-	file := *merged.File
+	overlaid, unmet := merged.File.Overlaid(func(i int) bool { return slices.Contains(a.kept, merged.From[i]) })
+	file := *overlaid
 	file.Exceptions = live(files)
 	set, err := a.compile(&file)
 	if err != nil {
@@ -128,7 +130,8 @@ func (a *attempt) try(some ...*pending) error {
 	if err := a.swap(set); err != nil {
 		return err
 	}
-	p := applied{rules: &RuleSet{File: &file, Set: set, From: merged.From, Off: merged.Off, Loaded: time.Now()},
+	p := applied{rules: &RuleSet{File: &file, Set: set, From: merged.From, Off: merged.Off, Unmet: unmet,
+		Loaded: time.Now()},
 		collisions: merged.Collisions}
 	var before *rules.File
 	if a.current != nil {
@@ -202,6 +205,10 @@ func (m *Manager) record(a *attempt) {
 			m.collisions = p.collisions
 			m.event(Event{Kind: Collided, Collisions: p.collisions})
 		}
+		if !slices.Equal(p.rules.Unmet, m.unmet) {
+			m.unmet = p.rules.Unmet
+			m.event(Event{Kind: Warned, Err: warning(m.unmet)})
+		}
 	}
 	for _, s := range recovered {
 		m.event(Event{Kind: Recovered, Layer: s.Name, Revision: s.Revision})
@@ -220,6 +227,15 @@ func (m *Manager) record(a *attempt) {
 		m.event(Event{Kind: Ready, Err: m.start})
 		close(m.ready)
 	}
+}
+
+// warning lists elements of the overlay without an effect; nil: there are none.
+func warning(list []string) error {
+	var errs []error
+	for _, text := range list[:min(len(list), MaxProblems)] {
+		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
 }
 
 // accept records that an update is in force, and reports whether an error is over. A refused update

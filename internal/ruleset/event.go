@@ -27,7 +27,8 @@ const (
 	// Collided: layers have rules or fields of the same name; Collisions lists all of them. Reported
 	// when the list changes.
 	Collided
-	// Warned: a layer has good rules and a warning, Err; nil: the warning is over.
+	// Warned: a layer has good rules and a warning, Err; nil: the warning is over. Without a layer it is about elements
+	// of the overlay without an effect.
 	Warned
 	// Ready: all layers have sent an update, or the time for it has passed, and these updates were
 	// tried. Err says which are not in force.
@@ -90,6 +91,7 @@ type RuleSet struct {
 	Set    *rules.Set
 	From   []string // the layer of each rule
 	Off    []Off    // rules that an operator has disabled
+	Unmet  []string // elements of the overlay without an effect, and why
 	Loaded time.Time
 }
 

@@ -43,6 +43,8 @@ type Manager struct {
 	silent     int // layers that have sent nothing
 	current    *RuleSet
 	collisions []Collision
+	kept       []string // layers with rules that no overlay changes
+	unmet      []string // of the overlay, as they were reported last
 }
 
 // A layerState is the state of one layer.
@@ -97,6 +99,9 @@ func NewManager(layers []Layer, swap func(*rules.Set) error, opts ...Option) (*M
 				Allowed: "names of their own, each with a source"}
 		}
 		names[y.Name] = true
+		if y.Kept {
+			m.kept = append(m.kept, y.Name)
+		}
 		m.followers = append(m.followers, Follow(y.Source, func(n Update, done func(error)) { m.receive(i, &n, done) }))
 		m.states = append(m.states, layerState{LayerStatus: LayerStatus{Name: y.Name, Err: errSilent, Since: now}})
 	}

@@ -54,8 +54,8 @@ type Off struct {
 
 // Merge merges files; later ones replace earlier ones. A rule replaces the one of the same name in
 // its position. Rules with new names are appended. A rule that a later part lists in Disabled is
-// left out. A field of the file that is set replaces the earlier one. The parts are not changed;
-// their contents are shared, and the result for one part is that part's own file.
+// left out. A field of the file that is set replaces the earlier one. Overlays are joined, in order, and not applied.
+// The parts are not changed; their contents are shared, and the result for one part is that part's own file.
 func Merge(parts ...Part) *Merged {
 	if len(parts) == 1 {
 		return &Merged{File: parts[0].File, From: slices.Repeat([]string{parts[0].Name}, len(parts[0].File.Rules))}
@@ -82,6 +82,7 @@ func Merge(parts ...Part) *Merged {
 			m.rules(p, places, off)
 		}
 		m.forwards(p)
+		m.File.Overlay = append(m.File.Overlay, p.File.Overlay...)
 	}
 	m.leaveOut(off)
 	m.File.Name = strings.Join(names, " + ")
@@ -178,7 +179,7 @@ func laid[T any](below, above []T, nameOf func(*T) string, replaced func(name st
 }
 
 // byName are the fields that are not merged as a whole.
-var byName = []string{"Name", "Rules", "Disabled", "Services", "Routes"}
+var byName = []string{"Name", "Rules", "Disabled", "Services", "Routes", "Overlay"}
 
 // overlay copies the fields that are set, and calls each with their names as in a file. It excludes
 // some fields by name, so that new fields are merged too.

@@ -74,6 +74,8 @@ type Layer struct {
 	// AllowEmpty accepts an empty set from a source that had rules. Otherwise its last rules stay in
 	// force, because a truncated file and a flushed database look the same.
 	AllowEmpty bool
+	// Kept leaves the rules as they are, whatever the overlays of other layers say: operators' own.
+	Kept bool
 }
 
 // Fixed is a source of rules that never change.

@@ -650,3 +650,52 @@ func TestAManagerNeedsLayersWithNames(t *testing.T) {
 		t.Error("it is made without a swap")
 	}
 }
+
+// described returns a valid update with rules of a domain, written "descriptor limit; …", and an overlay.
+func described(text string, overlay ...rules.OverlaySpec) ruleset.Update {
+	n := updateOf(text)
+	for i := range n.File.Rules {
+		n.File.Rules[i].Match = rules.Match{Service: []string{"edge"}, DescriptorKeys: []string{n.File.Rules[i].Name}}
+	}
+	n.File.Overlay = overlay
+	n.Revision += fmt.Sprint(overlay)
+	return n
+}
+
+// TestOverlayOfOneLayerAppliesToTheOthers: whichever changes; not to rules of operators; a bad one changes nothing.
+func TestOverlayOfOneLayerAppliesToTheOthers(t *testing.T) {
+	log := rules.OverlaySpec{Domain: "edge", Descriptor: []string{"x"}, Set: rules.Spec{Algorithm: "sliding_log"}}
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, 3, func(y *ruleset.Layer) { y.AllowEmpty, y.Kept = true, y.Name == "c" })
+		defer h.end()
+		h.send(0, described("", log))
+		h.send(1, described(""))
+		h.send(2, described(""))
+		h.expect("")
+		h.reported("in force: 0 rules (no rule changed)", "ready") // rules may come later
+		h.send(1, described("x 1/1s; y 1/1s"))
+		h.expect("x sliding_log 1/1s; y 1/1s")
+		h.reported("b: in force: 2 rules (2 added)")
+		h.send(1, described("y 1/1s"))
+		h.expect("y 1/1s")
+		h.reported("b: in force: 1 rules (1 removed)", "warned: overlay of domain edge, descriptor x: no rule has this domain and descriptor")
+		if got := h.manager.Status().RuleSet.Unmet; len(got) != 1 {
+			t.Errorf("without an effect: %v", got)
+		}
+		h.send(1, described("y 2/1s")) // it is said once
+		h.expect("y 2/1s")
+		h.reported("b: in force: 1 rules (1 changed)")
+		h.send(1, described("x 1/1s; y 2/1s"))
+		h.expect("x sliding_log 1/1s; y 2/1s")
+		h.reported("b: in force: 2 rules (1 added)", "warned")
+		h.send(0, ruleset.Update{Err: errors.New("line 1"), Revision: "bad"})
+		h.expect("x sliding_log 1/1s; y 2/1s")
+		h.reported("a: refused, 2 rules stay in force: …")
+		h.send(0, described(""))
+		h.expect("x 1/1s; y 2/1s")
+		h.reported("a: in force: 2 rules (1 changed, counts start anew: x)", "a: recovered")
+		h.send(0, described("", log))
+		h.send(2, described("x fixed_window 7/1s"))
+		h.expect("x fixed_window 7/1s; y 2/1s")
+	})
+}

@@ -24,12 +24,12 @@ export function keyText({ key, hidden }) {
 	return visible(textOf(parts)) + (rest ? '…' : '');
 }
 
-const descriptor = 'descriptor.';
+const descriptor = 'descriptor.', entry = 'entry.';
 
-// textOf has the names of descriptors, after the domain, and of other keys the values alone.
+// textOf has the names of descriptors, after the domain, and of other keys the values alone. The value of an entry has its name.
 function textOf(parts) {
-	if (!parts.some(({ name }) => name.startsWith(descriptor))) return parts.map(({ value }) => value).join(' · ');
-	const named = ({ name, value }) => `${name.startsWith(descriptor) ? name.slice(descriptor.length) : name}=${value}`;
+	if (!parts.some(({ name }) => name.startsWith(descriptor) || name.startsWith(entry))) return parts.map(({ value }) => value).join(' · ');
+	const named = ({ name, value }) => name.startsWith(entry) ? value : `${name.startsWith(descriptor) ? name.slice(descriptor.length) : name}=${value}`;
 	if (parts[0].name !== 'service') return parts.map(named).join(', ');
 	return `${parts[0].value}: ${parts.slice(1).map(named).join(', ')}`;
 }
