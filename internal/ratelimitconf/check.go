@@ -49,8 +49,8 @@ func (c *Config) start() Mark {
 	return Mark{}
 }
 
-// check checks the data of a configuration.
-func (r *report) check(c *Config) {
+// check checks the data of a configuration. taken has the texts of descriptors at the first level of its domain.
+func (r *report) check(c *Config, taken map[string]bool) {
 	r.config = c
 	switch {
 	case c.Domain == "":
@@ -58,7 +58,7 @@ func (r *report) check(c *Config) {
 	case c.Domain == "*":
 		r.add(c.start(), "domain", `domain is "*", which in a rule is any domain; allowed: a name`)
 	}
-	r.checkLevel("descriptors", c.Descriptors, make(map[string]bool))
+	r.checkLevel("descriptors", c.Descriptors, taken)
 }
 
 // checkLevel checks the descriptors of a level. taken has their texts.

@@ -2,11 +2,12 @@ package ratelimitconf
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/rules"
 )
@@ -21,171 +22,183 @@ type Options struct {
 	// descriptor's, such as key1_value1.key2; the unit is in lower case.
 	Algorithm func(domain, path, unit string) string
 
-	// Adjust, if non-nil, is called with each rule before it is added, and may change everything but its name, group
-	// and match. An error is a mistake of the configuration.
+	// Adjust, if non-nil, is called with each rule before it is added, and may change everything but its name and match.
+	// An error is a mistake of the configuration.
 	Adjust func(domain, path string, rule *rules.Spec) error
 }
 
-// Compile makes rules of configurations: one of each limit, in one group. A rule is named by its domain and its path.
-// The error is a *rules.Error that lists every mistake. The rules are valid, but may exceed the bounds of a rule set,
-// which rules.Compile reports.
+// Compile makes rules of configurations, in their order: one of each descriptor with a limit, and one of each that has
+// neither a limit nor descriptors below, since it exempts what it matches. A rule is named by its domain and its path.
+// The error is a *rules.Error that lists every mistake; rules.Compile accepts the file.
 func Compile(configs []*Config, o Options) (*rules.File, error) {
-	c := &compiler{Options: o, report: new(report), file: new(rules.File), names: make(map[string]bool)}
-	domains := make(map[string]*node)
-	var order []string
+	c := &compiler{Options: o, report: new(report)}
+	domains := make(map[string]map[string]bool) // the texts at their first levels
 	for _, config := range configs {
-		c.check(config)
-		root := domains[config.Domain]
-		switch {
-		case root == nil:
-			root = new(node)
-			domains[config.Domain] = root
-			order = append(order, config.Domain)
-		case !o.Merge:
+		taken := domains[config.Domain]
+		if taken == nil || !o.Merge {
+			taken = make(map[string]bool)
+		}
+		c.check(config, taken)
+		if domains[config.Domain] != nil && !o.Merge {
 			c.add(config.start(), "domain", "domain %.80q occurs twice; allowed: one configuration of a domain, "+
 				"unless domains are merged", config.Domain)
 		}
-		root.grow(c, config, config.Descriptors)
+		domains[config.Domain] = taken
+		c.collect(config, nil, config.Descriptors)
 	}
-	if len(c.problems) == 0 {
-		for _, domain := range order {
-			c.emit(domain, nil, domains[domain].children)
-		}
+	if len(c.problems) > 0 {
+		return nil, c.err()
 	}
+	file := &rules.File{Rules: make([]rules.Spec, len(c.nodes))}
+	for i, name := range c.names() {
+		file.Rules[i] = c.rule(c.nodes[i], name)
+	}
+	c.verify(file)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return c.file, nil
+	return file, nil
 }
 
 // A compiler makes rules.
 type compiler struct {
 	Options
 	*report
-	file  *rules.File
-	names map[string]bool
+	nodes []*node // that are rules
 }
 
-// A node is a descriptor of the merged tree.
+// A node is a descriptor, with those that lead to it.
 type node struct {
 	*Descriptor
-	config   *Config
-	kind     kind
-	children []*node // in the order of trial
-	ruled    bool
+	config *Config
+	path   []*Descriptor // from the first level, itself the last
 }
 
-// A kind is how a node matches, the most specific first.
-type kind uint8
-
-const (
-	byValue kind = iota
-	byPattern
-	byKey
-)
-
-// grow adds descriptors.
-func (n *node) grow(c *compiler, config *Config, list []Descriptor) {
+// collect finds the descriptors that are rules.
+func (c *compiler) collect(config *Config, above []*Descriptor, list []Descriptor) {
 	for i := range list {
-		child := &node{Descriptor: &list[i], config: config, kind: byKey}
-		if strings.Contains(child.Value, "*") {
-			child.kind = byPattern
-		} else if child.Value != "" {
-			child.kind = byValue
+		d := &list[i]
+		path := append(above[:len(above):len(above)], d)
+		if d.Limit != nil || len(d.Descriptors) == 0 {
+			c.nodes = append(c.nodes, &node{d, config, path})
 		}
-		for _, other := range n.children {
-			if other.config != config && other.text() == child.text() {
-				c.config = config
-				c.add(child.Mark, "descriptors", "descriptor %.80q is in %s too; allowed: once in a domain",
-					child.text(), other.config.Name)
-			}
-		}
-		n.children = append(n.children, child)
-		child.grow(c, config, child.Descriptors)
-	}
-	slices.SortStableFunc(n.children, func(a, b *node) int { return int(a.kind) - int(b.kind) })
-}
-
-// A level is a node of a path, with the nodes beside it.
-type level struct {
-	*node
-	beside []*node
-}
-
-// emit writes the rules of nodes below a path, in the order of their trial.
-func (c *compiler) emit(domain string, path []level, nodes []*node) {
-	for _, n := range nodes {
-		here := append(slices.Clone(path), level{n, nodes})
-		if n.Limit != nil && !n.Limit.Unlimited {
-			n.ruled = c.rule(domain, here)
-		}
-		c.emit(domain, here, n.children)
+		c.collect(config, path, d.Descriptors)
 	}
 }
 
-// rule writes the rule of the last node of a path.
-func (c *compiler) rule(domain string, path []level) bool {
-	n := path[len(path)-1]
+// text is the path of a node, as the service names it in counts.
+func (n *node) text() string {
+	texts := make([]string, len(n.path))
+	for i, d := range n.path {
+		texts[i] = d.text()
+	}
+	return strings.Join(texts, ".")
+}
+
+// hashLength is the length of a hash in a name, with the sign before it.
+const hashLength = 13
+
+// names are the names of the rules. Each is the domain and the path, with _ for signs that no name has; if that is too
+// long, or the name of another path too, a hash of both is its end. So a change of another descriptor rarely changes it.
+func (c *compiler) names() []string {
+	names, count := make([]string, len(c.nodes)), make(map[string]int)
+	for i, n := range c.nodes {
+		names[i] = strings.Map(plain, n.config.Domain+"."+n.text())
+		count[names[i]]++
+	}
+	for i, n := range c.nodes {
+		if len(names[i]) <= weir.MaxName && count[names[i]] == 1 {
+			continue
+		}
+		hash := sha256.New()
+		fmt.Fprintf(hash, "%q", n.config.Domain)
+		for _, d := range n.path {
+			fmt.Fprintf(hash, "%q=%q", d.Key, d.Value)
+		}
+		names[i] = fmt.Sprintf("%s-%.12x", names[i][:min(len(names[i]), weir.MaxName-hashLength)], hash.Sum(nil)[:6])
+	}
+	return names
+}
+
+// plain is a letter, digit or one of . _ -, and _ for any other sign.
+func plain(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+		return r
+	}
+	return '_'
+}
+
+// rule is the rule of a node.
+func (c *compiler) rule(n *node, name string) rules.Spec {
 	c.config = n.config
-	var texts []string
-	spec := rules.Spec{Group: "envoy", Label: n.Limit.Name, Key: []string{"service"}}
-	spec.Match = rules.Match{Service: []string{domain}, Descriptor: make(map[string][]string)}
-	if n.Mark.Line > 0 {
-		spec.Description = fmt.Sprintf("%.900s:%d", n.config.Name, n.Mark.Line)
+	spec := rules.Spec{Name: name, Description: n.origin(), Key: n.key()}
+	spec.Match.Service = []string{n.config.Domain}
+	for _, d := range n.path {
+		spec.Match.DescriptorKeys = append(spec.Match.DescriptorKeys, rules.DescriptorEntry(d.Key, d.Value))
 	}
-	for i := range path {
-		at := &path[i]
-		texts = append(texts, at.text())
-		spec.Match.DescriptorKeys = append(spec.Match.DescriptorKeys, at.Key)
-		if !at.ShareThreshold {
-			spec.Key = append(spec.Key, "descriptor."+at.Key)
+	if n.Limit == nil { // nothing is shown of it
+		spec.Mode, spec.Limit = rules.Shadow, []string{unlimited}
+		return spec
+	}
+	path := n.text()
+	spec.Limit = []string{c.limit(n, path)}
+	spec.Replaces, spec.Quota, spec.Metadata = n.Limit.Replaces, n.QuotaMode, n.Metadata
+	if !n.Limit.Unlimited && n.Limit.RequestsPerUnit == 0 {
+		spec.Deny = map[string][]string{"service": {n.config.Domain}}
+	}
+	if !n.Limit.Unlimited { // the service replaces no unlimited limit, and shadows none
+		spec.Alias = n.Limit.Name
+		if n.ShadowMode {
+			spec.Mode = rules.Shadow
 		}
-		switch at.kind {
-		case byValue:
-			spec.Match.Descriptor[at.Key] = []string{at.Value}
-		case byPattern:
-			if spec.Match.Regex.Descriptor == nil {
-				spec.Match.Regex.Descriptor = make(map[string][]string)
-			}
-			spec.Match.Regex.Descriptor[at.Key] = []string{wildcard(at.Value)}
-		}
-		spec.Match.Not = append(spec.Match.Not, at.excluded(i == len(path)-1)...)
-	}
-	if len(spec.Match.Descriptor) == 0 {
-		spec.Match.Descriptor = nil
-	}
-	where := strings.Join(texts, ".")
-	spec.Name = c.name(domain + "." + where)
-	spec.Limit = []string{c.limit(domain, where, n.Limit)}
-	if n.Limit.RequestsPerUnit == 0 {
-		spec.Limit = []string{"none"}
-	}
-	if n.ShadowMode {
-		spec.Mode = rules.Shadow
 	}
 	if c.Adjust != nil {
-		if err := c.Adjust(domain, where, &spec); err != nil {
-			c.add(n.Mark, where, "%v", err)
+		if err := c.Adjust(n.config.Domain, path, &spec); err != nil {
+			c.add(n.Mark, path, "%v", err)
 		}
 	}
-	if _, err := rules.Compile(&rules.File{Rules: []rules.Spec{spec}}); err != nil {
-		c.add(n.Mark, where, "rule %s: %v", spec.Name, err)
-		return false
-	}
-	c.file.Rules = append(c.file.Rules, spec)
-	return true
+	return spec
 }
 
-// limit is the text of a limit.
-func (c *compiler) limit(domain, path string, l *Limit) string {
-	unit := strings.ToLower(l.Unit)
-	algorithm := ""
-	if c.Algorithm != nil {
-		algorithm = c.Algorithm(domain, path, unit)
+// origin says where the node is.
+func (n *node) origin() string {
+	name := strings.ToValidUTF8(n.config.Name[:min(len(n.config.Name), 900)], "")
+	if n.Mark.Line == 0 {
+		return name
 	}
-	text := fmt.Sprintf("%s %d/%s", cmp.Or(algorithm, "fixed_window"), l.RequestsPerUnit,
-		period(seconds[unit]*int64(max(1, l.UnitMultiplier))))
-	if algorithm == "" || algorithm == "fixed_window" {
+	return fmt.Sprintf("%s:%d", name, n.Mark.Line)
+}
+
+// key counts each value of each entry apart, but for those that share a count. A key has few components: of a longer
+// path the entries whose value is always the same are left out.
+func (n *node) key() []string {
+	key := []string{"service"}
+	for i, d := range n.path {
+		same := d.Value != "" && !strings.Contains(d.text(), "*")
+		if !d.ShareThreshold && (len(n.path) < bounds.Components || !same) {
+			key = append(key, fmt.Sprint("entry.", i+1))
+		}
+	}
+	return key
+}
+
+const (
+	unlimited   = "unlimited"
+	fixedWindow = "fixed_window"
+)
+
+// limit is the text of a node's limit. Of one that refuses all it says the window, which answers show.
+func (c *compiler) limit(n *node, path string) string {
+	if n.Limit.Unlimited {
+		return unlimited
+	}
+	unit, algorithm := strings.ToLower(n.Limit.Unit), fixedWindow
+	if c.Algorithm != nil && n.Limit.RequestsPerUnit > 0 {
+		algorithm = cmp.Or(c.Algorithm(n.config.Domain, path, unit), fixedWindow)
+	}
+	text := fmt.Sprintf("%s %d/%s", algorithm, max(1, n.Limit.RequestsPerUnit),
+		period(seconds[unit]*int64(max(1, n.Limit.UnitMultiplier))))
+	if algorithm == fixedWindow {
 		text += " epoch"
 	}
 	return text
@@ -204,57 +217,21 @@ func period(s int64) string {
 	return fmt.Sprint(s, "s")
 }
 
-// maxName leaves room for a number after it.
-const maxName = 120
-
-// name is a name for a rule: letters, digits and . _ - as they are, and a number after one that is taken.
-func (c *compiler) name(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
-			return r
-		}
-		return '_'
-	}, text)
-	text = text[:min(len(text), maxName)]
-	for n, name := 2, text; ; n++ {
-		if !c.names[name] {
-			c.names[name] = true
-			return name
-		}
-		name = fmt.Sprintf("%s-%d", text, n)
+// verify compiles the rules, and reports what is wrong with them at the descriptors that they are of.
+func (c *compiler) verify(file *rules.File) {
+	_, err := rules.Compile(file)
+	var list *rules.Error
+	if !errors.As(err, &list) {
+		return
 	}
-}
-
-// wildcard is an expression for the texts that fit a value; a star stands for any text.
-func wildcard(value string) string { return strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, ".*") }
-
-// fits reports whether a text fits a value with stars.
-func fits(value, text string) bool {
-	return regexp.MustCompile("(?s)^" + wildcard(value) + "$").MatchString(text)
-}
-
-// excluded are the entries that a node before this one takes. At the last level of a path no exclusion is needed for
-// an entry with a rule of the same group and more specific, or as specific and earlier.
-func (l *level) excluded(last bool) (list []rules.Match) {
-	var values, expressions []string
-	for _, other := range l.beside {
-		if other == l.node {
-			break
+	for _, p := range list.Problems {
+		var i int
+		if n, _ := fmt.Sscanf(p.Field, "rules[%d]", &i); n == 0 {
+			c.problems = append(c.problems, p)
+			continue
 		}
-		resolved := last && other.ruled && other.ShadowMode == l.ShadowMode
-		switch {
-		case other.Key != l.Key || l.kind == byValue || resolved:
-		case other.kind == byValue && (l.kind == byKey || fits(l.Value, other.Value)):
-			values = append(values, other.Value)
-		case other.kind == byPattern:
-			expressions = append(expressions, wildcard(other.Value))
-		}
+		c.config = c.nodes[i].config
+		c.add(c.nodes[i].Mark, c.nodes[i].text(), "rule %s: %s", file.Rules[i].Name, p.Message)
 	}
-	for chunk := range slices.Chunk(values, bounds.Values) {
-		list = append(list, rules.Match{Descriptor: map[string][]string{l.Key: chunk}})
-	}
-	for chunk := range slices.Chunk(expressions, bounds.Values) {
-		list = append(list, rules.Match{Regex: rules.Expressions{Descriptor: map[string][]string{l.Key: chunk}}})
-	}
-	return list
+	c.omitted += list.Omitted
 }

@@ -35,7 +35,7 @@ func Parse(name string, text []byte) (*Config, error) {
 		p.file(roots[0])
 	}
 	if len(report.problems) == 0 {
-		report.check(c)
+		report.check(c, make(map[string]bool))
 	}
 	if err := report.err(); err != nil {
 		return nil, err
