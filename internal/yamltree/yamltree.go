@@ -101,22 +101,50 @@ func (r *Reader) Read(n *yaml.Node, what string, table Fields, others func(key, 
 		r.Wrong(n, "%s must be fields with values, such as name: value", what)
 		return
 	}
+	own, merged := r.pairs(n)
 	seen := make(map[string]bool)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], r.Is(n.Content[i+1])
-		set, known := table[key.Value]
+	for i, p := range append(own, merged...) {
+		set, known := table[p.key.Value]
 		switch {
-		case key.Kind != yaml.ScalarNode:
-			r.Wrong(key, "a field's name must be a word")
-		case seen[key.Value]:
-			r.Wrong(key, "%.80q occurs twice", key.Value)
+		case p.key.Kind != yaml.ScalarNode:
+			r.Wrong(p.key, "a field's name must be a word")
+		case seen[p.key.Value]:
+			if i < len(own) {
+				r.Wrong(p.key, "%.80q occurs twice", p.key.Value)
+			}
 		case known:
-			set(value)
+			set(p.value)
 		default:
-			others(key, value)
+			others(p.key, p.value)
 		}
-		seen[key.Value] = true
+		seen[p.key.Value] = true
 	}
+}
+
+type pair struct{ key, value *yaml.Node }
+
+// pairs are the fields of a mapping, and those of the mappings that it merges by <<, the first of equal ones first.
+func (r *Reader) pairs(n *yaml.Node) (own, merged []pair) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		p := pair{n.Content[i], r.Is(n.Content[i+1])}
+		if p.key.Tag != "!!merge" {
+			own = append(own, p)
+			continue
+		}
+		sources := []*yaml.Node{p.value}
+		if p.value.Kind == yaml.SequenceNode {
+			sources = p.value.Content
+		}
+		for _, s := range sources {
+			if s = r.Is(s); s.Kind != yaml.MappingNode {
+				r.Wrong(p.key, "<< must be followed by fields, or a list of them")
+				continue
+			}
+			first, rest := r.pairs(s)
+			merged = append(append(merged, first...), rest...)
+		}
+	}
+	return own, merged
 }
 
 // Child is the value of a field; nil without such a field.
