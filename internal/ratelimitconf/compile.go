@@ -22,8 +22,8 @@ type Options struct {
 	// descriptor's, such as key1_value1.key2; the unit is in lower case.
 	Algorithm func(domain, path, unit string) string
 
-	// Adjust, if non-nil, is called with each rule before it is added, and may change everything but its name and match.
-	// An error is a mistake of the configuration.
+	// Adjust, if non-nil, is called with each rule of a limit before it is added, and may change everything but its
+	// name and match. An error is a mistake of the configuration.
 	Adjust func(domain, path string, rule *rules.Spec) error
 }
 
@@ -99,7 +99,7 @@ func (n *node) text() string {
 const hashLength = 13
 
 // names are the names of the rules. Each is the domain and the path, with _ for signs that no name has; if that is too
-// long, or the name of another path too, a hash of both is its end. So a change of another descriptor rarely changes it.
+// long, or the name of another path too, a hash of both is its end. So other descriptors rarely change it.
 func (c *compiler) names() []string {
 	names, count := make([]string, len(c.nodes)), make(map[string]int)
 	for i, n := range c.nodes {
@@ -115,7 +115,8 @@ func (c *compiler) names() []string {
 		for _, d := range n.path {
 			fmt.Fprintf(hash, "%q=%q", d.Key, d.Value)
 		}
-		names[i] = fmt.Sprintf("%s-%.12x", names[i][:min(len(names[i]), weir.MaxName-hashLength)], hash.Sum(nil)[:6])
+		begin := names[i][:min(len(names[i]), weir.MaxName-hashLength)]
+		names[i] = fmt.Sprintf("%s-%x", begin, hash.Sum(nil)[:hashLength/2])
 	}
 	return names
 }

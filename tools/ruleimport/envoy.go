@@ -36,8 +36,9 @@ func (j *Job) metrics(file string, list []ratelimitconf.Descriptor) {
 	for i := range list {
 		d := &list[i]
 		if d.DetailedMetric || d.ValueToMetric {
-			j.Lacks(file, d.Mark.Line, "nothing: weir counts each rule in weir_decisions_total, and lists keys in weir "+
-				"stats; weir ratelimit has these metrics", "detailed_metric and value_to_metric change the names of metrics")
+			j.Lacks(file, d.Mark.Line, "nothing: weir counts each rule in weir_decisions_total, and lists keys in "+
+				"weir stats; weir ratelimit has these metrics",
+				"detailed_metric and value_to_metric change the names of metrics")
 		}
 		j.metrics(file, d.Descriptors)
 	}

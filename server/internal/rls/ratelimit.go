@@ -177,12 +177,13 @@ func counting(v *gate.Verdict) (check gate.Check, ok bool) {
 	return check, false
 }
 
+// isUnlimited reports whether a rule grants all. A shadow rule that does stands for a descriptor without a limit.
 func isUnlimited(v *gate.Verdict) bool {
 	if _, ok := v.Worst(); ok {
 		return false
 	}
 	for _, rule := range v.Matched() {
-		if rule.Unlimited() {
+		if rule.Unlimited() && rule.Mode() == rules.Enforce {
 			return true
 		}
 	}

@@ -23,6 +23,7 @@ rules:
   - {name: d.user, alias: by user, match: {service: kit, descriptor_keys: user}, key: [descriptor.user], limit: fixed_window 3/1m epoch}
   - {name: d.plan, replaces: by user, match: {service: kit, descriptor_keys: plan}, key: [descriptor.plan], limit: fixed_window 9/1h epoch, metadata: {a: {x: 1}, b: plan}}
   - {name: d.free, match: {service: kit, descriptor_keys: free}, limit: unlimited}
+  - {name: d.exempt, match: {service: kit, descriptor_keys: user=root}, mode: shadow, limit: unlimited}
   - {name: d.off, alias: closed, match: {service: kit, descriptor_keys: off}, deny: {service: kit}, limit: fixed_window 1/1d epoch}
   - {name: d.offtry, match: {service: kit, descriptor_keys: offtry}, mode: shadow, deny: {service: kit}, limit: fixed_window 1/1d epoch}
   - {name: d.try, match: {service: kit, descriptor_keys: try}, key: [descriptor.try], mode: shadow, limit: fixed_window 2/1h epoch, metadata: {a: {x: 2, y: 2}, b: try}}
@@ -43,6 +44,7 @@ var theirAnswers = map[string][]step{
 		one("OK, OK  7 of 9 t=800, OK  0 of 0 t=0", of("plan", "x"), of("user", "b")), one("OK, OK by user 2 of 3 t=20", of("user", "b")),
 	},
 	"unlimited": {one(fmt.Sprintf("OK, OK  %d of 0 t=0", uint32(math.MaxUint32)), of("free", "x"))},
+	"a descriptor without a limit": {one("OK, OK  0 of 0 t=0", of("user", "root"))},
 	"a shadow limit is shown": {
 		one("OK, OK  1 of 2 t=800", of("try", "x")), one("OK, OK  0 of 2 t=800, OK by user 2 of 3 t=20", of("try", "x"), of("user", "s")),
 		one("OK, OK  0 of 2 t=800", of("try", "x")), one("OVER_LIMIT, OK  2 of 2 t=800, OVER_LIMIT by user 0 of 3 t=20", hits(of("try", "y"), 0), hitsOf(of("user", "s"), 4)),
