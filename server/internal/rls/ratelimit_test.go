@@ -43,7 +43,7 @@ var theirAnswers = map[string][]step{
 		one("OK, OK  0 of 0 t=0, OK  8 of 9 t=800", of("user", "b"), of("plan", "x")),
 		one("OK, OK  7 of 9 t=800, OK  0 of 0 t=0", of("plan", "x"), of("user", "b")), one("OK, OK by user 2 of 3 t=20", of("user", "b")),
 	},
-	"unlimited": {one(fmt.Sprintf("OK, OK  %d of 0 t=0", uint32(math.MaxUint32)), of("free", "x"))},
+	"unlimited":                    {one(fmt.Sprintf("OK, OK  %d of 0 t=0", uint32(math.MaxUint32)), of("free", "x"))},
 	"a descriptor without a limit": {one("OK, OK  0 of 0 t=0", of("user", "root"))},
 	"a shadow limit is shown": {
 		one("OK, OK  1 of 2 t=800", of("try", "x")), one("OK, OK  0 of 2 t=800, OK by user 2 of 3 t=20", of("try", "x"), of("user", "s")),
