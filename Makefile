@@ -15,7 +15,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 # The modules of the workspace (go.work), and those of measurements and of the console's tests, whose requirements must
 # not change what is shipped.
 MODULES := $(shell go list -m -f '{{.Dir}}')
-APART = bench server/internal/console/browser
+APART = bench server/internal/console/browser server/internal/agents
 
 .PHONY: test tools compiler check fuzz plain cover race run bench fmt tidy diagrams
 
