@@ -77,13 +77,14 @@ type Verdict struct {
 	differences []Difference
 	followers   []follower
 	guards      []guard
-	twice       int    // of guards: the one whose rule refuses the request as a repetition; −1: none
-	bannable    bool   // a claim is a ban's
-	full        bool   // a rule has charge: full
-	others      bool   // another request of DecideTogether is why it does not pass
-	keys        []byte // what claims' keys are made of
-	path        string // of the request, if a rule counts it by its path: see rules.Rule.ByPath
-	lease       string // under which concurrency limits are held
+	unstated    []*rules.Rule // whose cost is their default, because the request does not state it
+	twice       int           // of guards: the one whose rule refuses the request as a repetition; −1: none
+	bannable    bool          // a claim is a ban's
+	full        bool          // a rule has charge: full
+	others      bool          // another request of DecideTogether is why it does not pass
+	keys        []byte        // what claims' keys are made of
+	path        string        // of the request, if a rule counts it by its path: see rules.Rule.ByPath
+	lease       string        // under which concurrency limits are held
 	gate        *Gate
 	located     *rules.Request // the request, completed; nil: never needed
 	isLocated   bool
@@ -262,15 +263,17 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.differences)
 	clear(v.followers)
 	clear(v.guards)
+	clear(v.unstated)
 	// Kept first, or the whole struct would be copied once more.
 	matched, claims, decisions, abouts, skips := v.matched[:0], v.claims[:0], v.decisions[:0], v.about[:0], v.skips[:0]
 	banned, differences, followers, keys := v.banned[:0], v.differences[:0], v.followers[:0], v.keys[:0]
-	guards := v.guards[:0]
+	guards, unstated := v.guards[:0], v.unstated[:0]
 	located := v.located
 	*v = Verdict{}
 	v.worst, v.twice, v.gate, v.located = -1, -1, g, located
 	v.matched, v.claims, v.decisions, v.about, v.skips = matched, claims, decisions, abouts, skips
 	v.banned, v.differences, v.followers, v.keys, v.guards = banned, differences, followers, keys, guards
+	v.unstated = unstated
 }
 
 // fail sets the verdict for an error of Decide.
@@ -297,6 +300,9 @@ func (v *Verdict) match(set *rules.Set, r *rules.Request, ask *Ask) (done bool, 
 		return false, nil
 	}
 	v.matched = set.Match(r, v.matched)
+	if v.Rule, err = set.Doubt(r); err != nil {
+		return true, err
+	}
 	if set.Replaces() {
 		v.withoutReplaced(ask.replaced)
 	}
@@ -406,6 +412,9 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	return applies, nil
 }
 
+// Unstated are the rules of which the cost is their default, because the request does not state it.
+func (v *Verdict) Unstated() []*rules.Rule { return v.unstated }
+
 // lastKeyed is the last claim on the key of its rule; −1 if there is no such claim.
 func (v *Verdict) lastKeyed() int {
 	last := len(v.about) - 1
@@ -423,7 +432,11 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask) (int64, err
 	if ask.Cost != nil && !rule.FixedCost() {
 		return *ask.Cost, nil
 	}
-	return rule.CostOf(r)
+	units, stated, err := rule.CostOf(r)
+	if !stated && err == nil {
+		v.unstated = append(v.unstated, rule)
+	}
+	return units, err
 }
 
 func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {

@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"net/textproto"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -13,7 +12,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
-	"github.com/weirproject/weir/internal/ratefields"
+	"github.com/weirproject/weir/rules"
 )
 
 // A followUp is the work that a granted call leaves: renew its leases while it is served, then release them and settle
@@ -118,17 +117,17 @@ func (d *byRules) followUp(call *Call, v *gate.Verdict) *followUp {
 	settles := false
 	for i := range v.Len() {
 		c := v.At(i)
-		settles = settles || c.Decided && c.Rule != nil && c.Rule.Settle() != ""
+		settles = settles || c.Decided && c.Rule != nil && c.Rule.Settles()
 	}
 	settles = settles && !call.received
 	if !settles && !v.Holds() {
 		return nil
 	}
 	f := newFollowUp(d.gate, v.Receipt(), settles, func(c *gate.Charged, s *served) (units int64, ok bool, err error) {
-		if c.Rule == nil || c.Rule.Settle() == "" {
+		if c.Rule == nil || !c.Rule.Settles() {
 			return 0, false, nil
 		}
-		units, err = s.cost(c.Rule.Settle())
+		units, err = s.cost(c.Rule)
 		return units, true, err
 	})
 	f.records = settles
@@ -158,26 +157,21 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actual
 	}
 }
 
-// cost is the actual cost by a rule's settle: bytes, or the name of a header or trailer. The last of its values counts.
-func (s *served) cost(settle string) (units int64, err error) {
+// cost is the actual cost by a rule's settle. The last line of a header field or trailer counts.
+func (s *served) cost(rule *rules.Rule) (units int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if settle == "bytes" {
-		if s.unsized {
-			return 0, &weir.InputError{Field: "the size of a reply", Given: "unknown", Allowed: "messages of protobuf"}
+	answer := &rules.Answer{Bytes: s.bytes, Header: func(name string) string {
+		values := s.fields.Get(name)
+		if len(values) == 0 {
+			return ""
 		}
-		return s.bytes, nil
+		return textproto.TrimString(values[len(values)-1])
+	}}
+	if s.unsized { // its messages are not of protobuf
+		answer.Bytes = -1
 	}
-	text := ""
-	if values := s.fields.Get(settle); len(values) > 0 {
-		text = textproto.TrimString(values[len(values)-1])
-	}
-	field := "the response's " + strings.ToLower(settle)
-	units, ok := ratefields.Digits(text)
-	if !ok {
-		return 0, &weir.InputError{Field: field, Given: text, Allowed: allowedUnits}
-	}
-	return checked(field, units)
+	return rule.Actual(answer)
 }
 
 const allowedUnits = "a whole number from 0 to 4503599627370496 (2^52)"

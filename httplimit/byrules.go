@@ -190,7 +190,8 @@ func (d *byRules) read(c *call) error {
 	}
 	r := c.request
 	c.attributes.of(r, c.writer, d.Descriptor)
-	c.attributes.Kind = d.gate.Rules().ServiceKind()
+	c.attributes.rules = d.gate.Rules()
+	c.attributes.Kind = c.attributes.rules.ServiceKind()
 	if err := c.attributes.Check(); err != nil {
 		return err
 	}
@@ -324,7 +325,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	if c.attributes.several() {
 		return d.followBatch(c)
 	}
-	settles, measured, counted := false, false, false
+	settles, measured, counted, read := false, false, false, false
 	for i := range v.Len() {
 		if d.KeepEstimates {
 			break
@@ -333,8 +334,9 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 		if !c.Decided || c.Rule == nil {
 			continue
 		}
-		if c.Rule.Settle() != "" {
-			settles, measured = true, measured || c.Rule.Settle() == inBytes
+		if c.Rule.Settles() {
+			length, body := c.Rule.SettlesBy()
+			settles, measured, read = true, measured || length || body, read || body
 		}
 		counted = counted || (c.Rule.HasCountIf() || c.Rule.ByPath()) && c.Granted > 0
 	}
@@ -347,6 +349,10 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	}
 	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
 	f.measured, f.detached = measured || counted, detachedTime(v)
+	if settles {
+		f.answer = d.gate.Rules().Answer()
+		f.read, f.decoders = read, d.Decoders
+	}
 	return f
 }
 
@@ -362,37 +368,28 @@ func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	return ttl
 }
 
-// inBytes is the value of settle for the length of the body.
-const inBytes = "bytes"
-
-// actual is the cost of a claim according to the response.
+// actual is the cost of a claim according to the response. A response of the service with an error, of which the body
+// should state the cost and does not, cost nothing.
 func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
-	if c.Rule == nil {
+	if c.Rule == nil || !c.Rule.Settles() {
 		return 0, false, nil
 	}
-	switch where := c.Rule.Settle(); where {
-	case "":
-		return 0, false, nil
-	case inBytes:
-		return s.meter.bytes, true, nil
-	default:
-		return reported(s.header, where)
+	s.answer.Header, s.answer.Bytes = s.lastLine, s.meter.bytes
+	units, err = c.Rule.Actual(s.answer)
+	if _, body := c.Rule.SettlesBy(); err != nil && body && s.status() >= http.StatusBadRequest {
+		return 0, true, nil
 	}
+	return units, true, err
 }
 
-// reported is the cost in a header or trailer. The trailer is final, so it precedes.
-func reported(header http.Header, name string) (units int64, ok bool, err error) {
-	lines := header[http.TrailerPrefix+name]
+// lastLine is the last line of a trailer or a header field. The trailer is final, so it precedes.
+func (s *served) lastLine(name string) string {
+	lines := s.header[http.TrailerPrefix+name]
 	if len(lines) == 0 {
-		lines = header[name]
+		lines = s.header[name]
 	}
-	text := ""
-	if len(lines) > 0 {
-		text = strings.Trim(lines[len(lines)-1], " \t")
+	if len(lines) == 0 {
+		return ""
 	}
-	if units, ok = ratefields.Digits(text); !ok || units > weir.MaxUnits {
-		return 0, false, &weir.InputError{Field: "the response's " + name, Given: text,
-			Allowed: "a whole number from 0 to 4503599627370496 (2^52)"}
-	}
-	return units, true, nil
+	return strings.Trim(lines[len(lines)-1], " \t")
 }

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/pause"
+	"github.com/weirproject/weir/rules"
 )
 
 // An admission lets a request go on. Without a request, the response is already written.
@@ -24,6 +26,9 @@ type followUp struct {
 	detached time.Duration // time that the handler may go on after a disconnect; 0: its context is canceled
 	measured bool          // head or end needs the length and status of the response
 	keep     func(ctx context.Context, failed func(error)) (stop func())
+	answer   *rules.Answer // of rules that settle; nil: none does
+	read     bool          // the body of the response has the cost
+	decoders Decoders
 	// head, if not nil, is called when the head of the response is known and not yet sent, or before end.
 	head func(ctx context.Context, s *served, notify func(Outcome, error))
 	end  func(ctx context.Context, s *served, notify func(Outcome, error))
@@ -36,6 +41,7 @@ type served struct {
 	ran      bool // the handler was called
 	returned bool // the handler did not panic
 	meter    *meter
+	answer   *rules.Answer
 
 	unfinished bool // see Unfinished
 
@@ -63,10 +69,15 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	notify := func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }
 	s := &served{request: r, header: w.Header()}
 	s.meter = &meter{bodiless: r.Method == http.MethodHead, served: s}
+	s.answer = p.followUp.answer
+	if p.followUp.read {
+		s.meter.read = func(h http.Header) io.WriteCloser { return s.reader(h, p.followUp.decoders) }
+	}
 	client := r.Context()
 	after := context.WithoutCancel(client)
 	defer func() {
 		s.finish(p.followUp.head != nil)
+		s.meter.close()
 		p.followUp.end(after, s, notify)
 	}()
 	if p.followUp.head != nil {

@@ -46,11 +46,11 @@ func (a *attributes) readMessages() *mcp.Problem {
 	case len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity"):
 		return mcp.Unreadable()
 	}
-	text, err := a.readText(mcp.MaxBody)
+	text, whole := a.readTo(mcp.MaxBody)
 	switch {
-	case err != nil:
+	case a.replayed.broken:
 		return mcp.Unreadable()
-	case len(text) > mcp.MaxBody:
+	case !whole:
 		return mcp.TooLarge()
 	}
 	messages, problem := mcp.Read(text)

@@ -14,6 +14,8 @@ type meter struct {
 	bodiless bool // HEAD: the body is not sent
 	served   *served
 	head     func() // called once, before the head of the final response is sent; nil: not needed
+	read     func(http.Header) io.WriteCloser
+	copy     io.WriteCloser // gets what is sent; nil: not needed
 	status   int
 	bytes    int64
 }
@@ -33,21 +35,36 @@ func (m *meter) begin(status int) {
 	if m.status != 0 {
 		return
 	}
+	if m.read != nil && !m.bodiless {
+		m.copy = m.read(m.Header())
+	}
 	if m.status = status; m.head != nil {
 		m.head()
+	}
+}
+
+// close ends the copy.
+func (m *meter) close() {
+	if m.copy != nil {
+		m.copy.Close()
 	}
 }
 
 func (m *meter) Write(b []byte) (int, error) {
 	m.begin(http.StatusOK)
 	n, err := m.ResponseWriter.Write(b)
+	if m.copy != nil {
+		m.copy.Write(b[:n])
+	}
 	m.wrote(int64(n))
 	return n, err
 }
 
 // ReadFrom keeps net/http's file copies within the kernel.
 func (m *meter) ReadFrom(r io.Reader) (n int64, err error) {
-	m.begin(http.StatusOK)
+	if m.begin(http.StatusOK); m.copy != nil {
+		return io.Copy(struct{ io.Writer }{m}, r)
+	}
 	n, err = io.Copy(m.ResponseWriter, r)
 	m.wrote(n)
 	return n, err

@@ -79,6 +79,8 @@ type RuleOptions struct {
 	Read func(*http.Request) (*rules.Set, *rules.Request)
 	// Cost is the cost of a request, instead of the cost of rules without a number. It is called once per request.
 	Cost func(*http.Request) int64
+	// Decoders read responses of which the body states the cost and is compressed. gzip is known.
+	Decoders Decoders
 	// KeepEstimates keeps costs as charged, regardless of the response: for handlers that only
 	// authorize a request that another server serves.
 	KeepEstimates bool

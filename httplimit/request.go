@@ -16,8 +16,11 @@ type attributes struct {
 	descriptor func(r *http.Request, name string) string
 	made       string // the id of a request without one; "": not needed yet
 	writer     http.ResponseWriter
-	body       *webvalues.Body // nil: no rule has needed it
-	messages   *mcp.Body       // nil: no rule is about messages of the Model Context Protocol
+	messages   *mcp.Body // nil: no rule is about messages of the Model Context Protocol
+	rules      *rules.Set
+	replayed   *replayed       // nil: no rule has needed the body
+	body       *webvalues.Body // nil: no rule has needed its fields
+	json       *rules.JSON     // likewise its JSON
 }
 
 var _ rules.Attributes = (*attributes)(nil)

@@ -104,6 +104,9 @@ func (c *ruleTallies) count(v *gate.Verdict) {
 			t.N[tally.Compared+i].Add(uint64(n))
 		}
 	}
+	for _, rule := range v.Unstated() {
+		c.of(rule).N[tally.Unstated].Add(1)
+	}
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
 			c.add(v, v.Rule, int(v.Outcome)) // gate.Outcome has the same numbers
@@ -164,6 +167,10 @@ var ruleUnfinished = prometheus.NewDesc("weir_unfinished_total",
 		"and hold their leases.",
 	[]string{"rule"}, nil)
 
+var ruleUnstated = prometheus.NewDesc("weir_cost_unstated_total",
+	"Requests of a rule with cost.from that do not state their cost, so that it was the default: the field is "+
+		"missing, or the body is too long, compressed or not JSON.", []string{"rule"}, nil)
+
 var ruleLimits = prometheus.NewDesc("weir_limit",
 	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
 	[]string{"rule", "limit"}, nil)
@@ -190,6 +197,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleRivals
 	descriptions <- ruleCountings
 	descriptions <- ruleUnfinished
+	descriptions <- ruleUnstated
 	descriptions <- ruleInfo
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
@@ -308,6 +316,9 @@ func collectLimits(to chan<- prometheus.Metric, rule *rules.Rule) {
 func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, compared, byResponse bool) {
 	if banned {
 		to <- counter(ruleBans, t.N[tally.Bans].Load(), name)
+	}
+	if n := t.N[tally.Unstated].Load(); n > 0 {
+		to <- counter(ruleUnstated, n, name)
 	}
 	for i, words := range rivalWords {
 		if compared {

@@ -138,8 +138,8 @@ func (m *Match) Covers(other *Match) bool {
 		}
 		return true
 	}
-	if !named(m.Query, other.Query) || !named(m.Descriptor, other.Descriptor) || len(m.Header) > 0 &&
-		!named(union(m.Header, nil, canonical), union(other.Header, nil, canonical)) {
+	if !named(m.Query, other.Query) || !named(m.JSON, other.JSON) || !named(m.Descriptor, other.Descriptor) ||
+		len(m.Header) > 0 && !named(union(m.Header, nil, canonical), union(other.Header, nil, canonical)) {
 		return false
 	}
 	if len(m.DescriptorKeys) > 0 && !slices.Equal(m.DescriptorKeys, other.DescriptorKeys) {

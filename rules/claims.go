@@ -277,6 +277,17 @@ func (x *example) Query(name string) string      { return x.known[attribute{sour
 func (x *example) Cookie(string) string          { return "" }
 func (x *example) Descriptor(name string) string { return x.known[attribute{sourceDescriptor, name}] }
 
+// JSON has the values of the body that are known.
+func (x *example) JSON() *JSON {
+	known := make(knownTexts)
+	for a, value := range x.known {
+		if a.kind == sourceJSON {
+			known[a.name] = value
+		}
+	}
+	return &JSON{known, 0}
+}
+
 // at is the example with a longer path.
 func (x *example) at(segment string) *example {
 	longer := *x

@@ -64,6 +64,7 @@ type builder struct {
 	set         *Set
 	states      map[string]int // the rule that has a limit of this name
 	attributes  map[attribute]bool
+	asking      map[string]int // the set's; nil: there is none
 	groups      map[string]int // by mode and name
 	nodes       int
 	more        int // claims that exceptions add to those of the rules
@@ -90,7 +91,8 @@ func build(file *File, r *report, o options) *Set {
 	set := newSet()
 	set.keyHash = newSeal(o.secret)
 	b := &builder{report: r, set: set, states: make(map[string]int, len(file.Rules)), specs: make(map[string]weir.Spec),
-		keys: make(map[string][]component), attributes: make(map[attribute]bool), groups: make(map[string]int),
+		keys: make(map[string][]component), asking: set.asking,
+		attributes: make(map[attribute]bool), groups: make(map[string]int),
 		zones: make(map[string]*time.Location), treeBuilder: treeBuilder{set: set}}
 	b.server(file)
 	b.services(file.Services)
@@ -112,6 +114,7 @@ func build(file *File, r *report, o options) *Set {
 	}
 	b.treeBuilder.finish()
 	b.overlay(file, o)
+	b.jsonPaths()
 	if len(b.problems) == 0 {
 		b.claims()
 		b.work()
@@ -530,6 +533,7 @@ func (b *builder) conditions(p place, m *Match) (list []condition) {
 	list = b.located(list, at(p.rule, p.field+".asn"), sourceASN, m.ASN, asnAllowed, isASN)
 	list = b.table(list, at(p.rule, p.field+".header"), sourceHeader, m.Header)
 	list = b.table(list, at(p.rule, p.field+".query"), sourceQuery, m.Query)
+	list = b.table(list, at(p.rule, p.field+".json"), sourceJSON, m.JSON)
 	list = b.table(list, at(p.rule, p.field+".descriptor"), sourceDescriptor, m.Descriptor)
 	list = b.descriptorKeys(list, at(p.rule, p.field+".descriptor_keys"), m.DescriptorKeys)
 	for _, one := range mcpParts { // last, since the body is read for them
@@ -569,7 +573,7 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 	var added []condition
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		p := at(p.rule, p.field+"."+name)
-		if !validAttribute(name) {
+		if !kind.named(name) {
 			b.add(p, "%s %.80q: a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~", p.field, name)
 			continue
 		}
@@ -581,6 +585,9 @@ func (b *builder) table(list []condition, p place, kind source, table map[string
 			b.add(p, "%s occurs twice: names of headers ignore case", p.field)
 		}
 		added = append(added, c)
+		if _, known := b.asking[name]; kind == sourceJSON && !known && b.asking != nil {
+			b.asking[name] = p.rule
+		}
 		b.attributes[attribute{kind, c.name}] = true
 	}
 	if len(b.attributes) > bounds.Attributes && len(added) > 0 {

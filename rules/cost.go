@@ -2,6 +2,7 @@ package rules
 
 import (
 	"maps"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -11,13 +12,13 @@ import (
 
 // A cost is a checked Cost.
 type cost struct {
-	units       int64 // fixed, or the default
-	fixed       bool
-	fromRequest bool
-	source      source // of the attribute
-	name        string
-	most        int64
-	settle      string
+	units      int64 // fixed, or the default
+	fixed      bool
+	from       sum // nil: the request does not state it
+	most       int64
+	deny       bool // of a request without it
+	settle     sum  // nil: the response does not state it
+	settleText string
 
 	by    *component // nil: the cost is the same for all values
 	table map[string]int64
@@ -35,31 +36,67 @@ func (r *Rule) ChargesFull() bool { return r.full }
 // Described reports whether the rule's match or key names a descriptor.
 func (r *Rule) Described() bool { return r.described }
 
-// Settle names the part of a response that states the actual cost: the canonical name of a header or trailer, "bytes"
-// for the length of its body, or "" if no part does.
-func (r *Rule) Settle() string { return r.cost.settle }
+// Settle is the part of a response that states the actual cost, as the file writes it; "" if no part does.
+func (r *Rule) Settle() string { return r.cost.settleText }
 
-// CostOf is the number of units of a request. The error is a *weir.InputError: the stated cost is invalid or
-// over the rule's maximum. It is not reduced to the maximum: that would be a way around the limit.
-func (r *Rule) CostOf(request *Request) (int64, error) {
+// CostOf is the number of units of a request; stated is false if it is the default in place of a cost that the request
+// does not state. The error is a *weir.InputError: the stated cost is invalid, over the rule's maximum, or missing in
+// a rule that denies this. It is not reduced to the maximum, unless the response settles it: that would be a way around
+// the limit.
+func (r *Rule) CostOf(request *Request) (units int64, stated bool, err error) {
 	c := &r.cost
 	if c.by != nil {
-		return c.ofValue(request), nil
+		return c.ofValue(request), true, nil
 	}
-	if !c.fromRequest {
-		return c.units, nil
+	if c.from == nil {
+		return c.units, true, nil
 	}
-	text := request.attribute(c.source, c.name)
+	q := c.from.single()
+	if q == nil || q.kind != attributed {
+		return c.ofSum(request)
+	}
+	text := request.attribute(q.source, q.name)
 	if text == "" {
-		return c.units, nil
+		return c.missing(q.source.String() + " " + q.name)
 	}
 	units, ok := decimal(text)
 	if !ok || units < 1 || units > c.most {
-		return 0, &weir.InputError{Field: c.source.String() + " " + c.name,
-			Given:   strings.Clone(text[:min(len(text), bounds.Text)]),
-			Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
+		return 0, false, c.wrong(q.source.String()+" "+q.name, strings.Clone(text[:min(len(text), bounds.Text)]))
 	}
-	return units, nil
+	return units, true, nil
+}
+
+// ofSum is the cost by a sum, which is at least 1.
+func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
+	body := request.json()
+	units, known := c.from.units(func(q *quantity) (*big.Rat, bool) {
+		if q.kind != attributed {
+			return q.of(body)
+		}
+		n, ok := decimal(request.attribute(q.source, q.name))
+		return new(big.Rat).SetInt64(n), ok
+	})
+	switch {
+	case !known || body != nil && body.unread() && len(c.from.paths()) > 0:
+		return c.missing("cost.from")
+	case units <= c.most:
+		return max(1, units), true, nil
+	case c.settle != nil:
+		return c.most, true, nil
+	}
+	return 0, false, c.wrong("cost.from", units)
+}
+
+func (c *cost) wrong(field string, given any) error {
+	return &weir.InputError{Field: field, Given: given,
+		Allowed: "a whole number from 1 to " + strconv.FormatInt(c.most, 10) + ", in decimal digits"}
+}
+
+func (c *cost) missing(field string) (units int64, stated bool, err error) {
+	if c.deny {
+		return 0, false, c.wrong(field, "")
+	}
+	return c.units, false, nil
 }
 
 // ofValue is the cost that the table has for the request.
@@ -96,12 +133,14 @@ func (r *Rule) needs() int64 {
 
 func (b *builder) cost(i int, rule *Spec) cost {
 	s := &rule.Cost
-	c := cost{units: max(1, s.Units, s.Default), fixed: s.Units != 0, settle: b.settle(at(i, "cost.settle"), s.Settle)}
+	c := cost{units: max(1, s.Units, s.Default), fixed: s.Units != 0, settleText: s.Settle}
+	c.settle = b.sum(at(i, "cost.settle"), s.Settle, []source{sourceHeader}, "header.NAME of the response, ")
+	c.deny = word(b, at(i, "cost.on_missing"), s.OnMissing, costMissing) == costDeny
 	b.units(at(i, "cost"), s.Units)
 	b.units(at(i, "cost.default"), s.Default)
 	b.units(at(i, "cost.max"), s.Max)
 	b.costBy(i, rule, &c)
-	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "" || s.By != "") {
+	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "" || s.By != "" || c.deny) {
 		b.add(at(i, "cost"), "cost is a number, or says where it comes from; it cannot be both")
 	}
 	maximum := at(i, "cost.max")
@@ -109,9 +148,13 @@ func (b *builder) cost(i int, rule *Spec) cost {
 		if s.Max != 0 && !b.has(at(i, "cost.from")) {
 			b.add(maximum, "cost.max bounds the value of cost.from, which is missing")
 		}
+		if c.deny && !b.has(at(i, "cost.from")) {
+			b.add(at(i, "cost.on_missing"), "cost.on_missing is for requests without cost.from, which is missing")
+		}
 		return c
 	}
-	b.from(at(i, "cost.from"), s.From, &c)
+	c.from = b.sum(at(i, "cost.from"), s.From, []source{sourceHeader, sourceQuery, sourceDescriptor},
+		"header.NAME, query.NAME, descriptor.NAME, ")
 	c.most = s.Max
 	switch {
 	case s.Max == 0 && !b.has(maximum):
@@ -152,28 +195,14 @@ func (b *builder) units(p place, n int64) {
 	}
 }
 
-// from reads the name of the attribute where requests state their cost.
-func (b *builder) from(p place, text string, c *cost) {
-	kind, name, _ := strings.Cut(text, ".")
-	source, _ := sourceOf(kind, true)
-	if source != sourceHeader && source != sourceQuery && source != sourceDescriptor || !validAttribute(name) {
-		b.add(p, "cost.from is %.80q; allowed: header.NAME, query.NAME or descriptor.NAME", text)
-		return
+// sum reads the quantities that state a cost; nil without a text. attributes describes the allowed ones.
+func (b *builder) sum(p place, text string, allowed []source, attributes string) sum {
+	if text == "" {
+		return nil
 	}
-	c.fromRequest, c.source, c.name = true, source, name
-	if source == sourceHeader {
-		c.name = canonical(name)
+	s, complaint := parseSum(text, allowed)
+	if complaint != "" {
+		b.add(p, "%s is %.80q; %s; allowed: %s%s", p.field, text, complaint, attributes, sumSyntax)
 	}
-}
-
-func (b *builder) settle(p place, text string) string {
-	if text == "" || text == "bytes" {
-		return text
-	}
-	name, ok := strings.CutPrefix(text, "header.")
-	if !ok || !validAttribute(name) {
-		b.add(p, "cost.settle is %.80q; allowed: header.NAME for a field of the response, or bytes for the length of "+
-			"its body", text)
-	}
-	return canonical(name)
+	return s
 }

@@ -41,7 +41,7 @@ func TestCosts(t *testing.T) {
 	} {
 		rule := compiled(t, "rules: [{name: a, limit: 100/1m, "+test.cost+"}]").Rules()[0]
 		r := &rules.Request{Attributes: attributes{"header X-Tokens": test.value, "query n": "11", "descriptor n": "12"}}
-		got, err := rule.CostOf(r)
+		got, _, err := rule.CostOf(r)
 		var input *weir.InputError
 		if got != test.want || rule.FixedCost() != test.fixed || errors.As(err, &input) != test.refuse {
 			t.Errorf("%s: %d, %v, fixed %v", name, got, err, rule.FixedCost())
@@ -52,9 +52,9 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-func TestSettlingHeaders(t *testing.T) {
-	for text, want := range map[string]string{"5": "", "{settle: bytes}": "bytes", "{settle: header.x-used-tokens}": "X-Used-Tokens",
-		"{from: query.n, max: 9, settle: header.bytes}": "Bytes"} {
+func TestSettlingTexts(t *testing.T) {
+	for text, want := range map[string]string{"5": "", "{settle: bytes}": "bytes", "{settle: header.x-used-tokens}": "header.x-used-tokens",
+		"{from: query.n, max: 9, settle: header.bytes}": "header.bytes"} {
 		if got := compiled(t, "rules: [{name: a, limit: 100/1m, cost: "+text+"}]").Rules()[0].Settle(); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}

@@ -81,7 +81,7 @@ func FuzzRequest(f *testing.F) {
 				if len(key) > bounds.PlainKey || ok && len(rule.LimitsFor(r, key)) == 0 {
 					t.Fatalf("%s: the key %q, %d limits", rule.Name(), key, len(rule.LimitsFor(r, key)))
 				}
-				if cost, err := rule.CostOf(r); err == nil && (cost < 1 || cost > 50) {
+				if cost, _, err := rule.CostOf(r); err == nil && (cost < 1 || cost > 50) {
 					t.Fatalf("%s: a cost of %d", rule.Name(), cost)
 				}
 			}

@@ -233,6 +233,8 @@ var conditionFields = []field[Match]{
 	{"header", table(func(m *Match) *map[string][]string { return &m.Header }),
 		"names, each with its exact values; `\"*\"` stands for any that is not empty", ""},
 	{"query", table(func(m *Match) *map[string][]string { return &m.Query }), "the same, of query parameters", ""},
+	{"json", table(func(m *Match) *map[string][]string { return &m.JSON }),
+		"the same, of [paths in a JSON body](keys.md#json-bodies) such as `model`", ""},
 	{"descriptor", table(func(m *Match) *map[string][]string { return &m.Descriptor }),
 		"the same, of descriptors from the front end", ""},
 	{"mcp", nested(&mcpFields, func(m *Match) *MCP { return &m.MCP }),
@@ -350,7 +352,8 @@ var overrideFields = mapping[Override]{"override", "", []field[Override]{
 
 var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes from, or leave it out", []field[Cost]{
 	{"from", text("cost_from", func(c *Cost) *string { return &c.From }),
-		"attribute of requests with their cost: `header.NAME`, `query.NAME` or `descriptor.NAME`", "none"},
+		"where requests state their cost: `header.NAME`, `query.NAME` or `descriptor.NAME`, or a " +
+			"[sum](counting.md#sums)", "none"},
 	{"default", units(func(c *Cost) *int64 { return &c.Default }), "cost of a request without it", "1"},
 	{"max", units(func(c *Cost) *int64 { return &c.Max }), "largest value of `from`, with which it is required", ""},
 	{"by", text("component", func(c *Cost) *string { return &c.By }),
@@ -358,8 +361,10 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 	{"each", value[Cost]{shape: shape{name: "cost_table"}, read: (*decoder).costTable},
 		"the values of `by`, each with its cost; that of others is `default`", ""},
 	{"settle", text("cost_settle", func(c *Cost) *string { return &c.Settle }),
-		"part of responses with the actual cost: `header.NAME`, also a trailer, or `bytes`, the length of the body",
-		"none"},
+		"where responses state the actual cost: `header.NAME`, also a trailer, `bytes`, the length of the body, or a " +
+			"[sum](counting.md#sums)", "none"},
+	{"on_missing", choice(costMissing, func(c *Cost) *string { return &c.OnMissing }),
+		"of a request that does not state `from`: `default`, or `deny`: it is answered 400", "`default`"},
 }}
 
 var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf]{

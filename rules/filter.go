@@ -299,6 +299,7 @@ func (m *Match) Alternatives() []Match {
 		}
 		one.Header = union(one.Header, m.Header, canonical)
 		one.Query = union(one.Query, m.Query, strings.Clone)
+		one.JSON = union(one.JSON, m.JSON, strings.Clone)
 		one.Descriptor = union(one.Descriptor, m.Descriptor, strings.Clone)
 		fill(&one.MCP.Method, m.MCP.Method)
 		fill(&one.MCP.Tool, m.MCP.Tool)

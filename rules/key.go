@@ -62,7 +62,7 @@ func parseSource(word, path string) (c component, complaint string) {
 	if !ok || !dotted {
 		return c, oneOf(word, sourceWords())
 	}
-	if !validAttribute(name) {
+	if !source.named(name) {
 		return c, "a name of 1 to 128 of a-z A-Z 0-9 and !#$&'*+-._`|~ must follow " + kind + "."
 	}
 	c.source, c.name = source, name
@@ -123,7 +123,8 @@ func (c *component) option(word string) (complaint string) {
 		c.lower = true
 	case "first":
 		if !c.source.several() {
-			return "first is for header.NAME, query.NAME, cookie.NAME and body.NAME, of which there may be several"
+			return "first is for header.NAME, query.NAME, cookie.NAME, body.NAME and json.PATH, of which there " +
+				"may be several"
 		}
 		c.first = true
 	default:

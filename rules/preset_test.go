@@ -103,7 +103,7 @@ func TestPlacesOfMessages(t *testing.T) {
 func TestCostByTool(t *testing.T) {
 	set := loaded(t, "rules: [{name: a, preset: mcp, match: {path: /mcp}, limit: 20/1m, cost: {by: mcp.tool, each: {render: 20, search: 5}, default: 2}}]")
 	for tool, want := range map[string]int64{"render": 20, "search": 5, "other": 2, "": 2} {
-		got, err := set.Rules()[0].CostOf(&rules.Request{Attributes: message{method: "tools/call", tool: tool}})
+		got, _, err := set.Rules()[0].CostOf(&rules.Request{Attributes: message{method: "tools/call", tool: tool}})
 		if got != want || err != nil {
 			t.Errorf("%q: %d, %v, want %d", tool, got, err, want)
 		}

@@ -171,7 +171,7 @@ func (r *report) find(p place) (m mark, there bool) {
 }
 
 // withNames are the fields that hold mappings with any keys.
-var withNames = []string{"allow", "deny", "header", "query", "descriptor", "message"}
+var withNames = []string{"allow", "deny", "header", "query", "json", "descriptor", "message"}
 
 // findItem finds an item of a list.
 func (r *report) findItem(p place, n *yaml.Node, m mark) (mark, bool) {

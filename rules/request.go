@@ -33,6 +33,8 @@ type Request struct {
 	DescriptorKeys, DescriptorValues []string
 
 	Attributes Attributes // nil: none
+
+	doubted string // a path of JSON at which a condition met a doubtful value
 }
 
 // Attributes returns named values of a request. Each method returns "" for a missing value, and the first of
@@ -42,8 +44,9 @@ type Request struct {
 // whether servers may read different values by this name, because the request has several, or one in a form that
 // some read otherwise. kind is header, query, cookie or body.
 //
-// Attributes that know the fields of a body have the method Body(name string) string. Attributes that know a message of
-// the Model Context Protocol have the method MCP(part string) string; part is method or tool.
+// Attributes that know the fields of a body have the method Body(name string) string, and those that know JSON bodies
+// JSON() *JSON. Attributes that know a message of the Model Context Protocol have the method MCP(part string) string;
+// part is method or tool.
 type Attributes interface {
 	Header(name string) string // name is in canonical form: X-User
 	Query(name string) string
@@ -58,11 +61,12 @@ func (r *Rule) Doubt(request *Request) error {
 		return nil
 	}
 	several, ok := request.Attributes.(interface{ Doubtful(kind, name string) bool })
-	if !ok {
-		return nil
-	}
 	for _, a := range r.reads {
-		if several.Doubtful(a.kind, a.name) {
+		if a.kind == sources[sourceJSON].doubtful {
+			if err := request.doubtJSON(a.name); err != nil {
+				return err
+			}
+		} else if ok && several.Doubtful(a.kind, a.name) {
 			return &weir.InputError{Field: a.kind + " " + a.name, Given: "several values, or one that servers read " +
 				"differently", Allowed: "one value"}
 		}
@@ -102,9 +106,11 @@ func (b *builder) reads(rule *Rule) (list []reading) {
 			take(c.source, c.name)
 		}
 	}
-	if rule.cost.fromRequest {
-		take(rule.cost.source, rule.cost.name)
-	}
+	rule.cost.from.all(func(q *quantity) {
+		if q.kind == attributed {
+			take(q.source, q.name)
+		}
+	})
 	return list
 }
 
@@ -139,6 +145,8 @@ func (r *Request) attribute(kind source, name string) string {
 		if message, ok := r.Attributes.(interface{ MCP(part string) string }); ok {
 			return message.MCP(strings.TrimPrefix(sources[kind].word, "mcp."))
 		}
+	case sourceJSON:
+		return r.jsonText(name)
 	case sourceDescriptor:
 		return r.Attributes.Descriptor(name)
 	}
@@ -154,9 +162,9 @@ func (r *Request) appendASN(dst []byte) []byte {
 }
 
 // Unprovided yields the components that a front end may not know, each after the need that the front end does not meet:
-// "user", "route", "descriptor" or "body". Except for components of bodies, they are components of the key of a rule
-// without on_missing: all requests count together where the component is not known. A match that asks for such a value
-// excludes these requests.
+// "user", "route", "descriptor" or "body". Except for values of bodies, which may also be in its match and its cost,
+// they are components of the key of a rule without on_missing: all requests count together where the component is not
+// known. A match that asks for such a value excludes these requests.
 func (r *Rule) Unprovided() iter.Seq2[string, string] {
 	return func(yield func(need, component string) bool) {
 		for _, c := range r.unprovided {
@@ -171,6 +179,9 @@ func (r *Rule) Unprovided() iter.Seq2[string, string] {
 func unprovided(s *Spec, r *Rule) (list []component) {
 	asked := map[need]bool{needsUser: len(s.Match.User) > 0, needsRoute: len(s.Match.Route) > 0,
 		needsDescriptor: s.Match.describes()}
+	for _, path := range append(s.Match.jsonPaths(), r.cost.from.paths()...) {
+		list = append(list, component{source: sourceJSON, name: path, label: "json." + path + "="})
+	}
 	for i, c := range r.everyComponent() {
 		switch needs := sources[c.source].needs; needs {
 		case needsBody:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/endpoints"
+	"github.com/weirproject/weir/internal/jsonvalues"
 	"github.com/weirproject/weir/internal/netaddr"
 	"github.com/weirproject/weir/pathform"
 )
@@ -24,15 +25,18 @@ type Set struct {
 	services []*Service
 	routing  routing
 
-	served   map[string]bool  // services that rules match; "": any
-	replaces bool             // some rules replace others
-	grouped  bool             // some rules are in groups
-	filtered bool             // some rules have filters
-	messages *Set             // of the places of rules about messages; nil: no rule is
-	places   *endpoints.Table // of the component endpoint in keys; nil: no key has it
-	geo      geo              // what enabled rules and the lists need
-	claims   int              // upper bound for any request
-	work     int              // likewise of regular expressions, in steps times bytes
+	served   map[string]bool   // services that rules match; "": any
+	replaces bool              // some rules replace others
+	grouped  bool              // some rules are in groups
+	filtered bool              // some rules have filters
+	asking   map[string]int    // the first rule with a condition on a path of JSON
+	paths    *jsonvalues.Paths // of JSON in requests that rules name
+	answers  *jsonvalues.Paths // likewise in responses
+	messages *Set              // of the places of rules about messages; nil: no rule is
+	places   *endpoints.Table  // of the component endpoint in keys; nil: no key has it
+	geo      geo               // what enabled rules and the lists need
+	claims   int               // upper bound for any request
+	work     int               // likewise of regular expressions, in steps times bytes
 
 	server  *Server
 	kind    string
@@ -45,7 +49,8 @@ type Set struct {
 }
 
 func newSet() *Set {
-	return &Set{exact: make(map[string]*paths), below: make(map[string]*paths), served: make(map[string]bool)}
+	return &Set{exact: make(map[string]*paths), below: make(map[string]*paths), served: make(map[string]bool),
+		asking: make(map[string]int)}
 }
 
 // Server has the settings of the file. Do not change them.
@@ -130,6 +135,9 @@ type matcher struct {
 // Match appends the rules of a request, in the order of the file; of each group only the best match. It
 // allocates only to grow dst.
 func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
+	if r.doubted != "" { // by an earlier match
+		r.doubted = ""
+	}
 	w := matcher{request: r, form: s.form, found: dst}
 	w.hosts(s)
 	found := w.sorted(len(dst))

@@ -384,7 +384,7 @@ func TestNothingIsAllocated(t *testing.T) {
 						return
 					}
 					key, _ = rule.AppendKey(key[:0], r)
-					if cost, err := rule.CostOf(r); err == nil && cost > 0 {
+					if cost, _, err := rule.CostOf(r); err == nil && cost > 0 {
 						limits = len(rule.LimitsFor(r, key))
 					}
 				}

@@ -18,6 +18,7 @@ const (
 	sourceQuery
 	sourceCookie
 	sourceBody
+	sourceJSON
 	sourceDescriptor
 	sourceEntry
 	sourceMCPMethod
@@ -68,6 +69,8 @@ var sources = [...]sourceRow{
 	sourceCookie:  {"cookie", "NAME", needsHTTP, "cookie", "a cookie"},
 	sourceBody: {"body", "NAME", needsBody, "body",
 		"[a field of a form or a JSON object](keys.md#fields-of-bodies)"},
+	sourceJSON: {"json", "PATH", needsBody, "json",
+		"[a value of a JSON body](keys.md#json-bodies) by its path, such as `json.model`"},
 	sourcePath:       {"path", "NAME", needsNothing, single, "the segment `{NAME}` of the path, without escapes"},
 	sourceDescriptor: {"descriptor", "NAME", needsDescriptor, single, "a descriptor of the call"},
 	sourceEntry: {"entry", "NUMBER", needsDescriptor, single, "the entry of this number of the descriptor, from 1, " +

@@ -45,6 +45,13 @@ func (a *twice) Body(name string) string { return a.body().Value(name) }
 func (a *twice) body() *webvalues.Body {
 	return webvalues.NewBody(webvalues.Form, []byte(a.RawQuery), "")
 }
+func (a *twice) JSON() *JSON {
+	values := strings.Split(a.RawQuery, "&name=")
+	if len(values) > 1 {
+		return UnreadJSON(-1)
+	}
+	return new(Set).ReadJSON([]byte(fmt.Sprintf("{%q:%q}", "name", strings.TrimPrefix(values[0], "name="))))
+}
 func (a *twice) Doubtful(kind, n string) bool {
 	return kind == "body" && a.body().Doubtful(n) || a.Request.Doubtful(kind, n)
 }

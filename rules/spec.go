@@ -96,6 +96,7 @@ type Match struct {
 	// By name. The value "*" stands for any that is not empty.
 	Header     map[string][]string
 	Query      map[string][]string
+	JSON       map[string][]string // by path in the body, such as "model"
 	Descriptor map[string][]string
 
 	MCP MCP // of messages of the Model Context Protocol
@@ -128,13 +129,15 @@ type MCP struct {
 // change; the other fields are used without it.
 type Cost struct {
 	Units   int64  // 0: it is not fixed
-	From    string // header.NAME, query.NAME or descriptor.NAME with the cost of a request
+	From    string // header.NAME, query.NAME, descriptor.NAME or a sum such as "json.max_tokens + 0.25 * bytes"
 	Default int64  // without From's value; 0 is 1
 	Max     int64  // largest value of From; required with it, and only there
-	Settle  string // header.NAME or "bytes": part of a response that states the actual cost
+	Settle  string // header.NAME, "bytes" or a sum: parts of a response that state the actual cost
 
 	By   string           // a component with the values of Each; Default is the cost of others; not with From
 	Each map[string]int64 // units by value
+
+	OnMissing string // of a request without From's value: "default", as also "", or "deny"
 }
 
 // A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged
@@ -202,6 +205,14 @@ const (
 )
 
 var charges = []Charge{ChargeFitting, ChargeFull}
+
+// The words of a cost's on_missing.
+const (
+	costDefault = "default"
+	costDeny    = "deny"
+)
+
+var costMissing = []string{costDefault, costDeny}
 
 // Mode is the mode of a rule.
 type Mode string

@@ -145,17 +145,17 @@ func (m *Match) Conditions() (list []Condition) {
 		name  string
 		table table
 		match func(table) Match
-		value func(Attributes, string) string
+		of    source
 	}{
-		{"header", m.Header, func(t table) Match { return Match{Header: t} }, Attributes.Header},
-		{"query", m.Query, func(t table) Match { return Match{Query: t} }, Attributes.Query},
-		{"descriptor", m.Descriptor, func(t table) Match { return Match{Descriptor: t} },
-			Attributes.Descriptor},
+		{"header", m.Header, func(t table) Match { return Match{Header: t} }, sourceHeader},
+		{"query", m.Query, func(t table) Match { return Match{Query: t} }, sourceQuery},
+		{"json", m.JSON, func(t table) Match { return Match{JSON: t} }, sourceJSON},
+		{"descriptor", m.Descriptor, func(t table) Match { return Match{Descriptor: t} }, sourceDescriptor},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kind.table)) {
 			want := kind.table[name]
 			values(kind.name+" "+name, want, kind.match(table{name: want}),
-				func(r *Request) string { return shown(kind.value(r.Attributes, name)) })
+				func(r *Request) string { return shown(r.attribute(kind.of, name)) })
 		}
 	}
 	return list

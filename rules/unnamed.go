@@ -54,6 +54,7 @@ func (l *linter) tellings(i int) (list []*telling) {
 	}{
 		{sourceHeader, func(m *Match) *map[string][]string { return &m.Header }},
 		{sourceQuery, func(m *Match) *map[string][]string { return &m.Query }},
+		{sourceJSON, func(m *Match) *map[string][]string { return &m.JSON }},
 		{sourceDescriptor, func(m *Match) *map[string][]string { return &m.Descriptor }},
 	} {
 		others := l.file.Rules[i].Match

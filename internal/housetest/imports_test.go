@@ -169,6 +169,8 @@ var vendors = map[string]struct {
 		"messages of gRPC; of OpenTelemetry in tests"},
 	"google.golang.org/genproto":           {[]string{"server/internal/extauthz", "server/internal/xdssource", "grpclimit"}, "status codes and details of errors of gRPC"},
 	"github.com/dunglas/httpsfv":           {[]string{"internal/ratefields"}, "clients read RateLimit of any server"},
+	"github.com/andybalholm/brotli":        {[]string{"server/internal/gateway"}, "responses are read in one place"},
+	"github.com/klauspost/compress":        {[]string{"server/internal/gateway"}, "responses are read in one place"},
 	"github.com/pires/go-proxyproto":       {[]string{"server/internal/listen"}, "connections are opened in one place"},
 	"github.com/fsnotify/fsnotify":         {[]string{"internal/ruleset/filesource"}, "only files can be watched; other sources are told, or ask"},
 	"github.com/oschwald/maxminddb-golang": {[]string{"server/internal/geosource"}, "files of countries are read in one place"},

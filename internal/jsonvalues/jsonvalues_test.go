@@ -17,7 +17,7 @@ func shown(values []jsonvalues.Value) string {
 	var all []string
 	for _, v := range values {
 		one := kinds[v.Kind]
-		if v.Text != nil && len(v.Text) > 0 {
+		if len(v.Text) > 0 {
 			one = fmt.Sprintf("%s %q", one, v.Text)
 		}
 		if v.Cut {

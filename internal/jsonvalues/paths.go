@@ -79,3 +79,19 @@ func (p *Paths) element(list int) int {
 	}
 	return none
 }
+
+// find is the index of a path, or none.
+func (p *Paths) find(path string) int {
+	at := 0
+	for step := range strings.SplitSeq(path, ".") {
+		child := p.nodes[at].child
+		for child != 0 && p.nodes[child].name != step {
+			child = p.nodes[child].next
+		}
+		if child == 0 {
+			return none
+		}
+		at = child
+	}
+	return p.nodes[at].value
+}

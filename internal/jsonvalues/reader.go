@@ -45,8 +45,8 @@ type Value struct {
 	Size int64
 	// Cut reports that Text has only the first MaxText bytes.
 	Cut bool
-	// Doubtful reports that some services read another value: the document has a name of the path in another case too,
-	// or the text has NUL or half of a surrogate pair.
+	// Doubtful reports that some services read another value: the document has a name of the path in another case as
+	// well, or the text has NUL or half of a surrogate pair.
 	Doubtful bool
 	// Twice reports that the document has the value twice or more, so that some services read the first one. It is
 	// not for paths with the step *.

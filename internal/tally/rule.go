@@ -17,7 +17,8 @@ const (
 	Degraded = Bans + 1     // decided by on_store_error; also in an outcome
 	Compared = Degraded + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
 	Counted  = Compared + 4 // the ends of reservations by count_if and of leases, in the order of gate.CountResult
-	size     = Counted + 5
+	Unstated = Counted + 5  // requests whose cost is the default, because they do not state it
+	size     = Unstated + 1
 )
 
 // Counts are the counts of a rule at one time.

@@ -23,7 +23,7 @@ func (v *server) openGateway(l *listener) error {
 	}
 	counts := v.count(l)
 	o := v.byRules(counts, gateway.TrustsPeer)
-	o.Read, o.GRPCStatus, o.Pages = gateway.Read, true, true
+	o.Read, o.GRPCStatus, o.Pages, o.Decoders = gateway.Read, true, true, gateway.Decoders()
 	o.Observe = v.access.observer(v.observed(counts))
 	o.Service = func(r *http.Request) string { return cmp.Or(gateway.ServiceOf(r), v.engine.Service) }
 	limit, err := httplimit.ByRules(v.engine.Gate, o)

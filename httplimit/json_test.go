@@ -1,0 +1,218 @@
+package httplimit_test
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/rules"
+)
+
+const tokensRule = `
+  - name: tokens
+    match: {path: /chat}
+    cost: {from: json.max_tokens, max: 500, default: 100, settle: json.usage.in + json.usage.out}
+    limit: fixed_window 1000/1m`
+
+// spent is what one rule has charged.
+func spent(t *testing.T, g *gate.Gate) int64 {
+	t.Helper()
+	var v gate.Verdict
+	if err := g.Decide(t.Context(), &rules.Request{Method: "POST", Path: "/chat"}, gate.Ask{}, &v); err != nil {
+		t.Fatal(err)
+	}
+	c := v.At(0)
+	return c.Claim.Limit.Units() - c.Decision.Remaining
+}
+
+const usage = `{"id":1,"usage":{"in":7,"out":5}}`
+
+const events = "data: {\"text\":\"a\",\"usage\":null}\n\ndata: {\"text\":\"b\",\"usage\":{\"in\":7,\"out\":5}}\n\ndata: [DONE]\n\n"
+
+// TestCostsInBodies: a request is charged what it states, and in the end what the response states. Nothing of either
+// changes.
+func TestCostsInBodies(t *testing.T) {
+	zipped := func(text string) string {
+		var b strings.Builder
+		w := gzip.NewWriter(&b)
+		io.WriteString(w, text)
+		w.Close()
+		return b.String()
+	}
+	type fields = map[string]string
+	asJSON := fields{"Content-Type": "application/json"}
+	for name, test := range map[string]struct {
+		status   int
+		fields   fields
+		body     string
+		want     int64
+		panics   bool
+		decoders httplimit.Decoders
+	}{
+		"JSON":                     {200, asJSON, usage, 12, false, nil},
+		"events":                   {200, fields{"Content-Type": "text/event-stream"}, events, 12, false, nil},
+		"lines":                    {200, fields{"Content-Type": "application/x-ndjson"}, "{}\n" + usage, 12, false, nil},
+		"gzip":                     {200, fields{"Content-Type": "application/json", "Content-Encoding": "gzip"}, zipped(usage), 12, false, nil},
+		"gzip that is none":        {200, fields{"Content-Type": "application/json", "Content-Encoding": "gzip"}, usage, 50, false, nil},
+		"gzip without its end":     {200, fields{"Content-Type": "application/json", "Content-Encoding": "gzip"}, zipped(usage)[:30], 50, false, nil},
+		"an encoding of the owner": {200, fields{"Content-Type": "application/json", "Content-Encoding": "Upper"}, strings.ToUpper(usage), 12, false, httplimit.Decoders{"upper": lowering}},
+		"an unknown encoding":      {200, fields{"Content-Type": "application/json", "Content-Encoding": "upper"}, strings.ToUpper(usage), 50, false, nil},
+		"another type":             {200, fields{"Content-Type": "text/html"}, usage, 50, false, nil},
+		"no usage":                 {200, asJSON, `{}`, 50, false, nil},
+		"no JSON":                  {200, asJSON, usage + "}", 12, false, nil},
+		"an error":                 {429, asJSON, `{"error":"busy"}`, 0, false, nil},
+		"an error with usage":      {500, asJSON, usage, 12, false, nil},
+		"it breaks off":            {200, asJSON, `{"usage":{"in":1,"out":1},`, 50, true, nil},
+		"beyond the estimate":      {200, asJSON, `{"usage":{"in":7,"out":900}}`, 907, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gateOf(t, newClock().store(), tokensRule)
+			limit, err := httplimit.ByRules(g, &httplimit.RuleOptions{Decoders: test.decoders})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const prompt = `{"max_tokens":50,"prompt":"hello"}`
+			s := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got, _ := io.ReadAll(r.Body); string(got) != prompt {
+					t.Errorf("the handler got %q", got)
+				}
+				if got := spent(t, g); got != 50 {
+					t.Errorf("%d are reserved", got)
+				}
+				for name, value := range test.fields {
+					w.Header().Set(name, value)
+				}
+				w.WriteHeader(test.status)
+				for i := range test.body {
+					io.WriteString(w, test.body[i:i+1])
+				}
+				if test.panics {
+					http.NewResponseController(w).Flush()
+					httplimit.Unfinished(w)
+					panic(http.ErrAbortHandler)
+				}
+			})))
+			r, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/chat", strings.NewReader(prompt))
+			r.Header.Set("Accept-Encoding", "identity")
+			answer, err := s.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			s.Close()
+			if !test.panics && string(got) != test.body {
+				t.Errorf("the client got %q, want %q", got, test.body)
+			}
+			if got := spent(t, g); got != test.want {
+				t.Errorf("%d are charged, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func lowering(r io.Reader) (io.Reader, error) {
+	text, err := io.ReadAll(r)
+	return strings.NewReader(strings.ToLower(string(text))), err
+}
+
+// TestBodiesOfRequestsUpToAMiB: those are read, and the handler gets each byte of longer ones too.
+func TestBodiesOfRequestsUpToAMiB(t *testing.T) {
+	for _, test := range []struct {
+		padding int
+		type_   string
+		want    int64
+	}{{1000, "application/json", 50}, {900_000, "text/plain", 50}, {1 << 20, "application/json", 100}, {3 << 20, "", 100}} {
+		for _, chunked := range []bool{false, true} {
+			g := gateOf(t, newClock().store(), tokensRule)
+			limit, _ := httplimit.ByRules(g, nil)
+			s := httptest.NewServer(limit(echo))
+			text := `{"max_tokens":50,"prompt":"` + strings.Repeat("x", test.padding) + `"}`
+			var content io.Reader = strings.NewReader(text)
+			if chunked {
+				content = io.MultiReader(content)
+			}
+			answer, err := s.Client().Post(s.URL+"/chat", test.type_, content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			s.Close()
+			if want := fmt.Sprintf("%d %x <nil>", len(text), sha256.Sum256([]byte(text))); string(got) != want {
+				t.Errorf("%d: the handler got %s, want %s", test.padding, got, want)
+			}
+			if got := spent(t, g); got != test.want {
+				t.Errorf("%d, chunked %v: %d are charged, want %d", test.padding, chunked, got, test.want)
+			}
+		}
+	}
+}
+
+// TestAConditionOnAnUnreadBodyRefuses: padding, or another spelling, must not avoid a rule.
+func TestAConditionOnAnUnreadBodyRefuses(t *testing.T) {
+	limit := byRules(t, newClock().store(), `
+  - {name: big, match: {path: /chat, json: {model: big}}, limit: none}`, nil)
+	for body, want := range map[string]int{
+		`{"model":"small"}`: 200, ``: 200, `{"model":"big"}`: 403, `{"Model":"big"}`: 400,
+		`{"model":"big","x":"` + strings.Repeat("x", 1<<20) + `"}`: 400,
+	} {
+		w := httptest.NewRecorder()
+		limit(echo).ServeHTTP(w, httptest.NewRequest("POST", "/chat", strings.NewReader(body)))
+		if w.Code != want {
+			t.Errorf("%.40s: %d, want %d: %s", body, w.Code, want, w.Body)
+		}
+	}
+}
+
+// endless is a response of a length, without a copy of it.
+type endless struct{ left int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(e.left, len(p))
+	for i := range p[:n] {
+		p[i] = 'x'
+	}
+	e.left -= n
+	return n, nil
+}
+
+// unkept is a client that keeps nothing.
+type unkept struct{ fields http.Header }
+
+func (u unkept) Header() http.Header         { return u.fields }
+func (u unkept) Write(b []byte) (int, error) { return len(b), nil }
+func (u unkept) WriteHeader(int)             {}
+
+// TestMemoryOfLongResponses: a response of 64 MiB takes no more memory than a short one.
+func TestMemoryOfLongResponses(t *testing.T) {
+	g := gateOf(t, newClock().store(), tokensRule)
+	limit, _ := httplimit.ByRules(g, nil)
+	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"text":"`)
+		io.Copy(w, &endless{64 << 20})
+		io.WriteString(w, `","usage":{"in":7,"out":5}}`)
+	}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	handler.ServeHTTP(unkept{make(http.Header)}, httptest.NewRequest("POST", "/chat", strings.NewReader("{}")))
+	runtime.ReadMemStats(&after)
+	if all := after.TotalAlloc - before.TotalAlloc; all > 1<<20 {
+		t.Errorf("%d bytes were allocated", all)
+	}
+	if got := spent(t, g); got != 12 {
+		t.Errorf("%d are charged", got)
+	}
+}
