@@ -34,9 +34,10 @@ func (v *Verdict) withoutReplaced(others []string) {
 	})
 }
 
-// isReplaced reports whether a rule has one of the aliases.
+// isReplaced reports whether a rule has one of the aliases. A rule that counts nothing is never replaced, so that a
+// front end can tell what is unlimited.
 func isReplaced(rule *rules.Rule, aliases []string) bool {
-	return rule.Alias() != "" && slices.Contains(aliases, rule.Alias())
+	return rule.Alias() != "" && !rule.Unlimited() && slices.Contains(aliases, rule.Alias())
 }
 
 // beginReplaced makes the claims once more of the requests with rules that a rule of another request replaces.
@@ -68,9 +69,11 @@ func (v *Verdict) meetsQuota() bool {
 		slices.ContainsFunc(v.followers, func(f follower) bool { return f.live < 0 && f.rule.Quota() })
 }
 
-// isUnlimited reports whether nothing limits the request because a rule says so.
+// isUnlimited reports whether nothing limits the request because an enforced rule says so.
 func (v *Verdict) isUnlimited() bool {
-	return v.enforced == 0 && slices.ContainsFunc(v.matched, (*rules.Rule).Unlimited)
+	return v.enforced == 0 && slices.ContainsFunc(v.matched, func(rule *rules.Rule) bool {
+		return rule.Unlimited() && rule.Mode() == rules.Enforce
+	})
 }
 
 // decideApart decides the requests that are decided apart from the others. It reports whether the others may pass.
@@ -158,7 +161,7 @@ func (g *Gate) takeBack(ctx context.Context, v *Verdict) {
 	for _, c := range v.Receipt() {
 		_ = g.by(&c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil)
 	}
-	for i := range v.about {
+	for i := range v.enforced {
 		v.about[i].granted = 0
 	}
 }

@@ -67,8 +67,11 @@ func (o *Ratelimit) adapt(p *part, r *ratelimit.RateLimitRequest, d *common.Rate
 	if o := q.Ask.Override; o != nil {
 		o.Alone, o.Limit.Anchor = true, weir.Epoch
 		o.Key += " " + o.Limit.Window.String() // windows of each unit are counted apart
-		if p.blocked && p.hits > 0 {
-			p.hits = max(p.hits, 2) // more than the limit, which cannot be 0
+		switch {                               // a limit of 0 is one of 1
+		case p.blocked && p.hits == 0:
+			q.Ask.Times, p.hits = 0, 1
+		case p.blocked:
+			p.hits, q.Ask.Spent = max(p.hits, 2), false
 		}
 		if !set.Serves(r.GetDomain()) {
 			q.Ask.Override = nil
@@ -100,7 +103,8 @@ func (s *service) likeTheirs(ctx context.Context, r *ratelimit.RateLimitRequest,
 		if refuses {
 			answer.OverallCode = codeOver
 		}
-		if status.CurrentLimit != nil && (refuses || least == nil || status.LimitRemaining < least.LimitRemaining) {
+		leads := refuses && c.questions[i].Act != gate.Quota
+		if status.CurrentLimit != nil && (leads || least == nil || status.LimitRemaining < least.LimitRemaining) {
 			least = status
 		}
 	}
@@ -156,7 +160,8 @@ func (k *known) theirStatus(p *part, s *descriptorStatus) *ratelimit.RateLimitRe
 	if p.blocked {
 		s.CurrentLimit.RequestsPerUnit = 0
 	}
-	if refused := check.Decision.RetryAfter != 0 && check.Granted == 0; !refused && s.Code == codeOK && !p.blocked {
+	tried := check.Shadow && check.Granted == 0 && check.Decision.RetryAfter != 0
+	if s.Code == codeOK && !tried && !p.blocked { // tried: a shadow rule would refuse
 		s.LimitRemaining = clamped(check.Decision.Remaining)
 	}
 	s.reset.Seconds = untilReset(limit, check.Decision)
@@ -193,7 +198,7 @@ func isUnlimited(v *gate.Verdict) bool {
 // closedBy is the rule that denies the request, or would deny it if it were not a shadow rule: a limit of 0. nil: no
 // rule does.
 func closedBy(v *gate.Verdict) *rules.Rule {
-	if v.Outcome == gate.Denied {
+	if _, counts := v.Worst(); v.Outcome == gate.Denied || v.Reason == gate.OtherGranted && !counts {
 		return v.Rule
 	}
 	for _, skip := range v.Skips() {
