@@ -56,6 +56,7 @@ rules:
   - {name: gold-user, match: {descriptor_keys: [plan=gold, user]}, limit: 1/1s}
   - {name: any-region, match: {descriptor_keys: [plan, region]}, limit: 1/1s}
   - {name: between, match: {descriptor_keys: path=/a*/b*c}, limit: 1/1s}
+  - {name: apart-only, match: {descriptor_keys: path=ab*bc}, limit: 1/1s}
   - {name: some-keys, match: {descriptor_keys: x-*}, limit: 1/1s}
   - {name: equals, match: {descriptor_keys: "a%3Db=c=d"}, limit: 1/1s}
   - {name: apart, match: {user: ann, descriptor_keys: plan}, limit: 1/1s}
@@ -65,7 +66,7 @@ rules:
 		"plan=gold user=7":    "gold-user",
 		"plan=gold region=eu": "", // the walk does not go back
 		"plan=gold":           "", "plan=x region=eu": "any-region", "plan=free region=eu": "", "plan=free user=1": "",
-		"path=/a/b-c": "between", "path=/aa/bc": "between", "path=/a/b": "", "path=/abc": "",
+		"path=/a/b-c": "between", "path=/aa/bc": "between", "path=/a/b": "", "path=/abc": "", "path=abc": "", "path=abbc": "apart-only",
 		"x-=": "some-keys", "x-y=z": "some-keys", "x=y": "",
 	} {
 		if got := names(set.Match(described(text), nil)); got != want {

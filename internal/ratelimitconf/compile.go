@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
@@ -161,9 +162,18 @@ func (c *compiler) rule(n *node, name string) rules.Spec {
 	return spec
 }
 
+// maxOrigin leaves room for a line in a description.
+const maxOrigin = bounds.Description - 24
+
 // origin says where the node is.
 func (n *node) origin() string {
-	name := strings.ToValidUTF8(n.config.Name[:min(len(n.config.Name), 900)], "")
+	name := strings.ToValidUTF8(n.config.Name[:min(len(n.config.Name), maxOrigin)], "")
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, name)
 	if n.Mark.Line == 0 {
 		return name
 	}

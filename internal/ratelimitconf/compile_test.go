@@ -155,6 +155,23 @@ func TestMistakesOfData(t *testing.T) {
 	second := func(d ratelimitconf.Descriptor) *ratelimitconf.Config {
 		return &ratelimitconf.Config{Name: "res", Domain: "d", Descriptors: []ratelimitconf.Descriptor{{Key: "a"}, d}}
 	}
+	open := second(ratelimitconf.Descriptor{Key: "b", Limit: &ratelimitconf.Limit{Unit: "UNKNOWN", Unlimited: true}})
+	if _, err := ratelimitconf.Compile([]*ratelimitconf.Config{open}, ratelimitconf.Options{}); err != nil {
+		t.Error(err)
+	}
+	open.Name = "a\nb" + strings.Repeat("限", 500)
+	if file, err := ratelimitconf.Compile([]*ratelimitconf.Config{open}, ratelimitconf.Options{}); err != nil ||
+		!strings.HasPrefix(file.Rules[0].Description, "a b限") {
+		t.Error(err)
+	}
+	_, err := ratelimitconf.Compile([]*ratelimitconf.Config{parsed(t, string(thousands(150)))}, ratelimitconf.Options{
+		Adjust: func(_, _ string, rule *rules.Spec) error {
+			rule.Limit = []string{"never"}
+			return nil
+		}})
+	if err == nil || !strings.HasSuffix(err.Error(), "\nand 51 more") {
+		t.Errorf("of many mistakes: %v", err)
+	}
 	deep := ratelimitconf.Descriptor{Key: "z", Limit: &ratelimitconf.Limit{Unit: "DAY", RequestsPerUnit: 1}}
 	for range 8 {
 		deep = ratelimitconf.Descriptor{Key: "k", Descriptors: []ratelimitconf.Descriptor{deep}}

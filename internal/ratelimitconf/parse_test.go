@@ -53,6 +53,19 @@ func TestMistakesNameTheirLine(t *testing.T) {
 	}
 }
 
+func TestLargeFilesAreRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		strings.Repeat("#", rules.MaxFile+1):    "the file has over 8388608 bytes",
+		"a: [" + strings.Repeat(",", 2_000_000): "commas, colons, brackets, dashes and lines; at most",
+		strings.Repeat("descriptors: [{", 100):  "not YAML",
+	} {
+		if _, err := ratelimitconf.Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.200v, want %s", err, want)
+		}
+	}
+}
+
 // TestFieldsAtOtherPlacesAreListed: the service accepts a field at a place where it does not read it.
 func TestFieldsAtOtherPlacesAreListed(t *testing.T) {
 	t.Parallel()
