@@ -114,7 +114,7 @@ func (s *shape) check(t *testing.T, set *rules.Set) {
 	t.Helper()
 	var r registrar
 	clock := memstore.WithClock(func() weir.Instant { return 1e12 })
-	rls.New(gatetest.Of(t, memstore.New(clock), set), rls.Options{})(&r)
+	rls.New(gatetest.Of(t, memstore.New(clock), set), rls.Options{Ratelimit: new(rls.Ratelimit)})(&r)
 	for _, one := range s.requests {
 		var n uint64
 		var unit string
@@ -157,6 +157,7 @@ func (q *request) ask(t *testing.T, r *registrar, hits uint64) *service.RateLimi
 type site struct {
 	t       *testing.T
 	address string
+	config  Config
 	certs   *certtest.Authority
 	plane   *plane
 	manager *ruleset.Manager
@@ -184,6 +185,7 @@ func newSite(t *testing.T) *site {
 	c.TLS, c.CA, c.Cert, c.Key = true, s.certs.File("ca"), s.certs.File("client"), s.certs.File("client-key")
 	c.Metadata, c.Headers = []string{"cluster=blue"}, []string{"X-Tenant=7"}
 	c.Backoff, c.MaxBackoff = 10*time.Millisecond, 50*time.Millisecond
+	s.config = c
 	source, err := New(c)
 	do(t, err)
 	s.manager, err = ruleset.NewManager([]ruleset.Layer{{Name: "xds", Source: source, AllowEmpty: true}},
@@ -253,7 +255,7 @@ func TestEnvoyGateway(t *testing.T) {
 			s.begin()
 		}
 	}
-	if len(list) < 17 {
+	if len(list) < 24 {
 		t.Errorf("only %d shapes", len(list))
 	}
 	s.told(fmt.Sprint("ack version ", len(list)-1), "")
@@ -283,6 +285,38 @@ func (s *site) told(begins, ends string) {
 	}
 }
 
+// fails waits until the source has this error.
+func (s *site) fails(want string) {
+	s.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := s.manager.Status().Err()
+		if err != nil && strings.Contains(err.Error(), want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the error is %v; want %q", err, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestNameOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plane.set("1", limited("a", 5))
+	c := s.config
+	for name, want := range map[string]string{"localhost": "<nil>", "other.example": "not other.example"} {
+		c.ServerName = name
+		source, err := New(c)
+		do(t, err)
+		if n := source.Load(t.Context(), false); !strings.Contains(fmt.Sprint(n.Err), want) {
+			t.Errorf("%s: %v; want %s", name, n.Err, want)
+		}
+		source.Close()
+	}
+}
+
 // TestCertificatesAreReadForEachConnection: all of them are replaced, with their authority.
 func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	t.Parallel()
@@ -297,9 +331,8 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	s.certs = others
 	s.begin()
 	s.plane.set("2", limited("a", 6))
-	if e := s.await(ruleset.Down); !strings.Contains(e.Err.Error(), "certificate") {
-		t.Errorf("an authority that is not trusted: %v", e.Err)
-	}
+	s.await(ruleset.Down)
+	s.fails("certificate signed by unknown authority")
 	for _, name := range []string{"ca", "client", "client-key"} {
 		text, err := os.ReadFile(others.File(name))
 		do(t, err)

@@ -170,6 +170,8 @@ func (s *stream) read(ctx context.Context) {
 		select {
 		case s.responses <- newResponse(r):
 		case <-ctx.Done():
+			s.err = ctx.Err()
+			return
 		}
 	}
 }

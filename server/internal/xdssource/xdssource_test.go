@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -370,13 +371,37 @@ func TestControlPlaneThatDoesNotConnect(t *testing.T) {
 			return ctx.Err()
 		}
 		r.start()
-		time.Sleep(time.Minute)
-		r.Sent("bad: no connection within 5s")
+		time.Sleep(4 * time.Second)
 		began := time.Now()
-		r.finish()
+		r.finish() // while it connects
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it ended after %v", took)
 		}
+		r.start()
+		time.Sleep(time.Minute)
+		r.Sent("bad: no connection within 5s")
+		r.finish()
+	})
+}
+
+// An ads stream has responses without end.
+type endless struct {
+	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func (endless) Recv() (*discovery.DiscoveryResponse, error) {
+	return new(discovery.DiscoveryResponse), nil
+}
+
+// TestStreamEndsWithAResponse that nobody takes.
+func TestStreamEndsWithAResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &stream{ads: endless{}, responses: make(chan *response)}
+		s.reading.Go(func() { s.read(ctx) })
+		synctest.Wait()
+		cancel()
+		s.reading.Wait()
 	})
 }
 
