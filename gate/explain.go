@@ -75,7 +75,7 @@ func (v *Verdict) Explain(file *rules.File, r *rules.Request) *Explanation {
 	for _, rule := range v.matched {
 		e.Rules = append(e.Rules, v.explain(rule))
 	}
-	if file != nil && v.set != nil && r.Path != "" {
+	if file != nil && v.set != nil && (r.Path != "" || len(r.DescriptorKeys) > 0) {
 		e.addUnmatched(file, v.completed(r), v.matched)
 	}
 	return e

@@ -12,9 +12,10 @@ import (
 	"github.com/weirproject/weir/pathform"
 )
 
-// Unmatched says why rule i does not match the request, if that may surprise: its path matches, or another rule of its
-// group matches better. It is nil for other rules, and for rules in matched. Each condition is compiled and matched
-// separately, so that the reasons cannot differ from real decisions. It is slow, and meant for explaining.
+// Unmatched says why rule i does not match the request, if that may surprise: its path matches, or the first entry of
+// its descriptor_keys, or another rule of its group matches better. It is nil for other rules, and for rules in
+// matched. Each condition is compiled and matched separately, so that the reasons cannot differ from real decisions. It
+// is slow, and meant for explaining.
 func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 	given := file.Rules[i].Expanded()
 	spec := &given
@@ -36,6 +37,9 @@ func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 			return []string{fmt.Sprintf("in group %s, %s matches better", spec.Group, rule.Name())}
 		}
 	}
+	if spec.Match.Path == "" && spec.Match.beginsAs(r) {
+		return spec.Match.unmet(r)
+	}
 	if spec.Match.Path == "" {
 		return nil
 	}
@@ -43,6 +47,13 @@ func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 		return spec.Match.spelled(file.PathForm, r)
 	}
 	return spec.Match.unmet(r)
+}
+
+// beginsAs reports whether the match is about descriptors of the request's service that begin as the request's.
+func (m *Match) beginsAs(r *Request) bool {
+	return len(m.DescriptorKeys) > 0 && len(r.DescriptorKeys) > 0 && slices.Contains(m.Service, r.Service) &&
+		(&Match{DescriptorKeys: m.DescriptorKeys[:1]}).Meets(nil, &Request{DescriptorKeys: r.DescriptorKeys[:1],
+			DescriptorValues: r.DescriptorValues[:min(1, len(r.DescriptorValues))]})
 }
 
 // mayBeAt reports whether the pattern may match the path in some form, by the first segment of both: of many rules few

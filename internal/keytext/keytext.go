@@ -109,7 +109,7 @@ func sent(key string) string {
 		return ""
 	}
 	var texts []string
-	for rest != "" {
+	for rest != "" && rest[0] != ' ' { // after a blank, the window
 		text, after, ok := measured(rest)
 		if !ok {
 			return ""

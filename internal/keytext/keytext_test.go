@@ -54,6 +54,7 @@ func TestKeysForPeople(t *testing.T) {
 		"client.ip=11:203.0.113.7 user=3:ann":    {"203.0.113.7 ann", "client.ip=11:203.0.113.7 user=3:ann"},
 		"service=4:edge":                         {"edge", "service=4:edge"},
 		"envoy 4:edge1:a1:11:b0:":                {"edge: a=1, b=", "edge: a=1, b="},
+		"envoy 4:edge1:a1:1 1m0s":                {"edge: a=1", "edge: a=1"},
 		"envoy 4:edge1:a":                        {"envoy 4:edge1:a", "envoy 4:edge1:a"},
 		"envoy 4:edge9:a":                        {"envoy 4:edge9:a", "envoy 4:edge9:a"},
 		"all":                                    {"all", "all"},

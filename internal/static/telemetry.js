@@ -24,6 +24,8 @@ export function keyText({ key, hidden }) {
 	return visible(textOf(parts)) + (rest ? '…' : '');
 }
 
+const blank = 32; // after which the window follows
+
 const descriptor = 'descriptor.', entry = 'entry.';
 
 // textOf has the names of descriptors, after the domain, and of other keys the values alone. The value of an entry has its name.
@@ -38,7 +40,7 @@ function textOf(parts) {
 // their lengths. null: the key is another one.
 function sentText(key) {
 	const texts = [];
-	for (let rest = /^envoy /.test(key) ? encoder.encode(key.slice(6)) : []; rest.length;) {
+	for (let rest = /^envoy /.test(key) ? encoder.encode(key.slice(6)) : []; rest.length && rest[0] !== blank;) {
 		const one = measured(rest, /^(\d+):/);
 		if (!one) return null;
 		texts.push(one.value);

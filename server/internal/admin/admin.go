@@ -19,6 +19,7 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/rls"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -29,11 +30,12 @@ const Prefix = "/v1/admin/"
 type Server struct {
 	Ledger *ledger.Ledger // nil: the server has none, and requests that need it are refused
 	// NoLedger is the error text of these requests: how to get a ledger.
-	NoLedger string
-	Layer    string                 // name of the ledger's layer in Status
-	Status   func() *ruleset.Status // as ruleset.Manager.Status
-	Gate     *gate.Gate
-	Gateway  *httplimit.RuleOptions // of the middleware, for explanations; nil: the defaults
+	NoLedger   string
+	Layer      string                 // name of the ledger's layer in Status
+	Status     func() *ruleset.Status // as ruleset.Manager.Status
+	Gate       *gate.Gate
+	Gateway    *httplimit.RuleOptions // of the middleware, for explanations; nil: the defaults
+	RateLimits rls.Options            // of Envoy's rate limit service, likewise
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
 	// ResetRule deletes counts of keys of a rule, as many as it can in a second, beginning at the cursor of the answer

@@ -20,19 +20,32 @@ import (
 type Question struct {
 	Text    string            `json:"text,omitzero" doc:"A key, its value, an address, or a request ID."`
 	Request *ExplainedRequest `json:"request,omitzero" doc:"A request as rules match it."`
+	// RateLimit is text, because protobuf's JSON has other rules than this API.
+	RateLimit string `json:"ratelimit_request,omitzero" doc:"Of Envoy, as text in proto3 JSON."`
 }
 
 // An Explanation is the state of keys, or the decision on a request, now, without a charge.
 type Explanation struct {
 	Now     time.Time    `json:"now,omitzero" doc:"By the server's clock."`
-	What    string       `json:"what" enum:"key|address|request_id|request" doc:"How the text was understood."`
+	What    string       `json:"what" enum:"key|address|request_id|request|ratelimit_request" doc:"How the text was understood."`
 	Request *SeenRequest `json:"request,omitzero" doc:"Only of a request, as outcome and reason."`
 	gate.Explanation
 	More       int64              `json:"more,omitzero" doc:"Rules that are left out."`
 	Exceptions []Exception        `json:"exceptions"`
 	Answer     *web.Response      `json:"answer,omitzero" doc:"Of the gateway to the request."`
 	Samples    []telemetry.Sample `json:"samples" doc:"Of this server, the latest first."`
-	Problems   []string           `json:"problems,omitzero" doc:"What could not be read."`
+
+	Code        string                `json:"code,omitzero" enum:"OK|OVER_LIMIT" doc:"Of a RateLimitRequest."`
+	Descriptors []ExplainedDescriptor `json:"descriptors,omitzero" doc:"Likewise. The first that decides is beside."`
+
+	Problems []string `json:"problems,omitzero" doc:"What could not be read."`
+}
+
+// An ExplainedDescriptor is a descriptor of a RateLimitRequest with its decision.
+type ExplainedDescriptor struct {
+	Descriptor string `json:"descriptor" doc:"The domain and the entries."`
+	Code       string `json:"code" enum:"OK|OVER_LIMIT"`
+	gate.Explanation
 }
 
 // Bounds of an explanation.
@@ -48,17 +61,26 @@ func (h *handler) explain(ctx context.Context, c *call) (any, error) {
 	if err := c.document(&q); err != nil {
 		return nil, err
 	}
-	if (q.Text == "") == (q.Request == nil) {
-		return nil, web.Refuse(invalid, "allowed: text or request, one of them")
+	given := 0
+	for _, is := range []bool{q.Text != "", q.Request != nil, q.RateLimit != ""} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, web.Refuse(invalid, "allowed: text, request or ratelimit_request, one of them")
 	}
 	if len(q.Text) > maxText {
 		return nil, web.Refuse(invalid, "text has %d bytes; allowed: at most %d", len(q.Text), maxText)
 	}
 	var e *Explanation
 	var err error
-	if q.Request != nil {
+	switch {
+	case q.Request != nil:
 		e, err = h.explainRequest(ctx, q.Request)
-	} else {
+	case q.RateLimit != "":
+		e, err = h.explainer().ExplainRateLimit(ctx, q.RateLimit)
+	default:
 		e, err = h.explainText(ctx, strings.TrimSpace(q.Text))
 	}
 	if err != nil {
@@ -189,13 +211,18 @@ func (h *handler) addExceptions(ctx context.Context, e *Explanation, applies fun
 	}
 }
 
-// explainRequest shows how a request would be decided, with the last decisions of the key that decides.
-func (h *handler) explainRequest(ctx context.Context, q *ExplainedRequest) (*Explanation, error) {
-	x := Explainer{Gate: h.Gate, Set: h.Gate.Rules(), Options: h.Gateway}
+// explainer explains by the rules in force.
+func (h *handler) explainer() *Explainer {
+	x := &Explainer{Gate: h.Gate, Set: h.Gate.Rules(), Options: h.Gateway, RateLimits: h.RateLimits}
 	if now := h.Status().RuleSet; now != nil {
 		x.Set, x.File = now.Set, now.File
 	}
-	e, err := x.Explain(ctx, q)
+	return x
+}
+
+// explainRequest shows how a request would be decided, with the last decisions of the key that decides.
+func (h *handler) explainRequest(ctx context.Context, q *ExplainedRequest) (*Explanation, error) {
+	e, err := h.explainer().Explain(ctx, q)
 	if err != nil {
 		return nil, err
 	}

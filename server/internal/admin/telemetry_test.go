@@ -99,8 +99,10 @@ func reports(t *testing.T) *client {
 
 func explains(c *client) {
 	c.ask("POST explain", `{"text":"203.0.113.7"}`).has(200, `"what":"address"`, `"rule":"per-ip"`)
-	c.ask("POST explain", `{}`).has(422, "text or request")
+	c.ask("POST explain", `{}`).has(422, "ratelimit_request, one of them")
 	c.ask("POST explain", `{"text":"`+strings.Repeat("x", 513)+`"}`).has(422, "at most 512")
+	c.ask("POST explain", `{"ratelimit_request":"{\"domain\":\"edge\",\"descriptors\":[{\"entries\":[{\"key\":\"a\",\"value\":\"1\"}]}]}"}`).has(200, `"what":"ratelimit_request"`, `"code":"OK"`, `"descriptor":"edge: a=1"`)
+	c.ask("POST explain", `{"ratelimit_request":"{}"}`).has(422, `domain is \"none\"`)
 	c.ask("POST explain", `{"request":{"client":"nowhere"}}`).has(422, "allowed: an address")
 	c.ask("POST explain", `{"request":{"path":"/a%2fb"}}`).has(200, `"reason":"bad_input"`, `"status":400`)
 	c.ask("POST explain", `{"request":{"path":"a"}}`).has(422, "begins with a slash")

@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
 )
 
@@ -23,6 +24,7 @@ type explainFlags struct {
 	rules   ruleFlags
 	request requestFlags
 	server  serverFlags
+	envoy   string // file with a RateLimitRequest
 	json    bool
 }
 
@@ -40,7 +42,8 @@ decides by its own rules. A store in the rule file is used only if --store names
 		Example: `  weir explain --config weir.yaml https://api.example.com/login
   weir explain --config weir.yaml -X POST https://api.example.com/login -H 'X-User: 42'
   weir explain --config weir.yaml --client 203.0.113.7 --path '/./login?next=%2F' --json
-  weir explain --limit "5/10s per header.X-User" --header X-User=42`,
+  weir explain --limit "5/10s per header.X-User" --header X-User=42
+  weir explain --config weir.yaml --ratelimit-request recorded.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.fromEnvironment(cmd.Flags(), "config", "limit", "server", "server-ca", "server-cert",
 				"server-key"); err != nil {
@@ -57,6 +60,8 @@ decides by its own rules. A store in the rule file is used only if --store names
 	f.server.add(flags)
 	flags.StringVar(&f.server.tokenFile, "token-file", "",
 		"`FILE` with the token of an operator (or WEIR_TOKEN, or WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.envoy, "ratelimit-request", "",
+		"`FILE` (- for stdin) with a RateLimitRequest of Envoy as JSON, which is explained in place\nof a URL")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return command
 }
@@ -75,16 +80,21 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 			return err
 		}
 	}
-	q, err := f.request.read(args)
+	var q admin.Question
+	if f.envoy != "" {
+		q.RateLimit, err = f.recorded(s, args)
+	} else {
+		q.Request, err = f.request.read(args)
+	}
 	if err != nil {
 		return err
 	}
 	p := explanationPrinter{assumed: f.request.client == ""}
 	if flags.Changed("server") {
-		p.Explanation, err = askServer(ctx, s, &f.server, q)
+		p.Explanation, err = askServer(ctx, s, &f.server, &q)
 		p.store = "by the server " + f.server.url
 	} else {
-		p.Explanation, p.store, err = explainAlone(ctx, s, setup, live, q)
+		p.Explanation, p.store, err = explainAlone(ctx, s, setup, live, &q)
 		p.of = fmt.Sprintf(" (of %s in %s), with their keys",
 			program.Count(len(setup.Set.Rules()), "rule"), setup.Source)
 	}
@@ -97,8 +107,21 @@ func explain(ctx context.Context, s *System, f *explainFlags, flags *pflag.FlagS
 	return p.print(s.Out)
 }
 
+// recorded reads the request of --ratelimit-request.
+func (f *explainFlags) recorded(s *System, args []string) (string, error) {
+	if len(args) > 0 {
+		return "", program.Usagef("--ratelimit-request takes the place of the argument %.80q: give one of them",
+			args[0])
+	}
+	_, text, err := engine.ReadFile(s.In, f.envoy)
+	if err == nil && len(text) > rules.MaxFile {
+		err = fmt.Errorf("--ratelimit-request %s: it has over %d bytes, which is the most", f.envoy, rules.MaxFile)
+	}
+	return string(text), err
+}
+
 // explainAlone explains the request by the rules of the flags, and names the counts.
-func explainAlone(ctx context.Context, s *System, l *engine.Engine, live bool, q *admin.ExplainedRequest) (
+func explainAlone(ctx context.Context, s *System, l *engine.Engine, live bool, q *admin.Question) (
 	e *admin.Explanation, counts string, err error) {
 	store, counts := weir.Store(memstore.New()), "with all counts zero"
 	if live {
@@ -115,18 +138,22 @@ func explainAlone(ctx context.Context, s *System, l *engine.Engine, live bool, q
 		return nil, "", err
 	}
 	x := admin.Explainer{Gate: g, Set: l.Set, File: l.File, Options: l.HTTPOptions()}
-	e, err = x.Explain(ctx, q)
+	if q.RateLimit != "" {
+		e, err = x.ExplainRateLimit(ctx, q.RateLimit)
+	} else {
+		e, err = x.Explain(ctx, q.Request)
+	}
 	return e, counts, err
 }
 
 // askServer has a running server explain the request by its own rules.
-func askServer(ctx context.Context, s *System, f *serverFlags, q *admin.ExplainedRequest) (*admin.Explanation, error) {
+func askServer(ctx context.Context, s *System, f *serverFlags, q *admin.Question) (*admin.Explanation, error) {
 	o := &operator{serverFlags: *f, system: s}
 	if err := o.connect(ctx); err != nil {
 		return nil, err
 	}
 	defer o.cancel()
-	body, err := json.Marshal(admin.Question{Request: q})
+	body, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}

@@ -133,3 +133,54 @@ func TestExplainReadsBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainReadsRateLimitRequests: recorded lines and requests alone, of rules and of a running server; nothing is charged.
+func TestExplainReadsRateLimitRequests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "weir.yaml", `
+rules:
+  - {name: free, match: {service: edge, descriptor_keys: [plan=free, user]}, key: [service, entry.1, entry.2], limit: fixed_window 2/1h epoch}
+  - {name: gold, match: {service: edge, descriptor_keys: [plan=gold, user]}, key: [service, entry.1, entry.2], limit: 100/1h}
+  - {name: none, match: {service: edge, descriptor_keys: [plan=none]}, limit: none}
+`)
+	line := `{"case":"x","answer":{"overallCode":"OK"},"request":{"domain":"edge","descriptors":[{"entries":[{"key":"plan","value":"free"},{"key":"user","value":"7"}]}]}}`
+	write(t, dir, "line.json", line)
+	write(t, dir, "two.json", `{"domain":"edge","hitsAddend":2,"descriptors":[{"entries":[{"key":"plan","value":"gold"},{"key":"user","value":"7"}],"hits_addend":"3"},
+  {"entries":[{"key":"plan","value":"none"}]}, {"entries":[{"key":"plan","value":"free"},{"key":"place","value":"x\u001b[2J"}]}]}`)
+	write(t, dir, "bad.json", `{"domain":"edge","descriptors":[{"entry":[]}]}`)
+	p := call{dir: dir}.serve(t, "--config", file)
+	for _, how := range [][]string{{"--config", file}, {"--server", p.at("http")}} {
+		for range 3 { // it charges nothing
+			r := call{dir: dir}.run(t, append([]string{"explain", "--ratelimit-request", "line.json"}, how...)...)
+			for _, want := range []string{"edge: plan=free, user=7\n", "free  fixed_window 2/1h epoch ", "  2 left  edge: plan=free, user=7\n", "\n  OK: within the limits; free is the closest\n"} {
+				if r.code != 0 || !strings.Contains(r.out, want) {
+					t.Fatalf("%s: want %q: %v", how[0], want, r)
+				}
+			}
+		}
+		r := call{dir: dir}.run(t, append([]string{"explain", "--ratelimit-request", "two.json"}, how...)...)
+		for _, want := range []string{", costs 3 ", "\n  OK: within the limits; gold is the closest\n",
+			`"edge: plan=free, place=x\x1b[2J"`, `"descriptors are plan=free, place=x\x1b[2J, not plan=free, user"`, ")\n  OVER_LIMIT: on the deny list of none\n"} {
+			if r.code != 0 || !strings.Contains(r.out, want) {
+				t.Errorf("%s: want %q: %v", how[0], want, r)
+			}
+		}
+		var e struct {
+			What, Code  string
+			Descriptors []struct{ Descriptor, Code, Outcome string }
+		}
+		r = call{dir: dir, in: line}.run(t, append([]string{"explain", "--ratelimit-request", "-", "--json"}, how...)...)
+		if err := json.Unmarshal([]byte(r.out), &e); err != nil || e.What != "ratelimit_request" || e.Code != "OK" || len(e.Descriptors) != 1 || e.Descriptors[0].Outcome != "passed" {
+			t.Errorf("%s: %v: %v", how[0], err, r)
+		}
+		r = call{dir: dir}.run(t, append([]string{"explain", "--ratelimit-request", "bad.json"}, how...)...)
+		if r.code != 1 || !strings.Contains(r.err, `unknown field "entry"`) || !strings.Contains(r.err, "allowed: one in proto3 JSON, such as {") {
+			t.Errorf("%s: %v", how[0], r)
+		}
+	}
+	if r := (call{dir: dir}).run(t, "explain", "--config", file, "--ratelimit-request", "line.json", "http://a.example/"); r.code != 2 || !strings.Contains(r.err, "give one of them") {
+		t.Error(r)
+	}
+	p.end()
+}

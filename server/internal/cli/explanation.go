@@ -28,11 +28,16 @@ type explanationPrinter struct {
 
 func (p *explanationPrinter) print(out io.Writer) error {
 	var b strings.Builder
+	if len(p.Descriptors) > 0 {
+		p.printDescriptors(&b)
+		_, err := io.WriteString(out, b.String())
+		return err
+	}
 	p.printRequest(&b)
 	fmt.Fprintf(&b, "\nMatching rules%s\n", p.of)
 	printMatched(&b, "  ", &p.Explanation.Explanation)
 	p.printExceptions(&b)
-	p.printMisses(&b)
+	printMisses(&b, &p.Explanation.Explanation)
 	p.printAnswer(&b)
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -188,14 +193,26 @@ func effectOf(x *admin.Exception) string {
 	return "lets it pass"
 }
 
-func (p *explanationPrinter) printMisses(b *strings.Builder) {
+// printDescriptors prints a call of Envoy's rate limit service.
+func (p *explanationPrinter) printDescriptors(b *strings.Builder) {
+	for i := range p.Descriptors {
+		d := &p.Descriptors[i]
+		fmt.Fprintf(b, "%s\n\nMatching rules%s\n", printable(d.Descriptor), p.of)
+		printMatched(b, "  ", &d.Explanation)
+		printMisses(b, &d.Explanation)
+		fmt.Fprintf(b, "\n  %s: %s\n\n", d.Code, reasonOf(&d.Explanation, nil))
+	}
+	fmt.Fprintf(b, "Answer (%s)\n  %s: %s\n", p.store, p.Code, reasonOf(&p.Explanation.Explanation, nil))
+}
+
+func printMisses(b *strings.Builder, p *gate.Explanation) {
 	if len(p.NotMatched) == 0 {
 		return
 	}
 	fmt.Fprintln(b, "\nSimilar rules that do not match")
 	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
 	for _, m := range p.NotMatched {
-		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, strings.Join(m.Why, "; "))
+		fmt.Fprintf(table, "  %s\t%s\n", m.Rule, printable(strings.Join(m.Why, "; ")))
 	}
 	table.Flush()
 	if p.NotMatchedMore > 0 {
@@ -244,6 +261,8 @@ func reasonOf(e *gate.Explanation, exceptions []admin.Exception) string {
 			return "allowed by the exception " + id
 		}
 		return "on the allow list of the file"
+	case gate.OtherRefused.String():
+		return "it would pass alone, and another descriptor of the call is refused"
 	case gate.LimitExceeded.String():
 		return "refused by" + by
 	case gate.Banned.String():
