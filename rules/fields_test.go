@@ -36,19 +36,23 @@ func sectionOf[T any](m *mapping[T]) section {
 
 func sections() []section {
 	list := []section{sectionOf(&fileFields), sectionOf(&ruleFields), sectionOf(&matchFields), sectionOf(&alternativeFields),
-		sectionOf(&regexFields), sectionOf(&windowFields),
+		sectionOf(&regexFields), sectionOf(&mcpFields), sectionOf(&windowFields),
 		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&countIfFields), sectionOf(&banFields),
 		sectionOf(&candidateFields), sectionOf(&onceFields), sectionOf(&overlayFields),
 		sectionOf(&responseFields), sectionOf(&listFields), sectionOf(&serviceFields), sectionOf(&timeoutFields),
 		sectionOf(&healthFields), sectionOf(&tlsFields), sectionOf(&routeFields)}
-	list = append(list, sectionOf(&serverFields))
-	for _, f := range serverFields.fields {
+	return append(list, serverSections(&serverFields)...)
+}
+
+// serverSections are a section of the settings and the ones in it.
+func serverSections(m *mapping[Server]) []section {
+	list := []section{sectionOf(m)}
+	for _, f := range m.fields {
 		if f.value.inner != nil {
-			list = append(list, sectionOf(f.value.inner))
+			list = append(list, serverSections(f.value.inner)...)
 		}
 	}
 	return list
-
 }
 
 // TestEveryFieldIsInItsTable: each field of the Go types has its word in the table, and no other.
@@ -148,7 +152,7 @@ func TestSchemaIsGenerated(t *testing.T) {
 		Description any               `json:"description"`
 		Type        any               `json:"type"`
 		Additional  any               `json:"additionalProperties"`
-		Required    any               `json:"required"`
+		Required    any               `json:"required,omitempty"`
 		Properties  any               `json:"properties"`
 		Defs        map[string]object `json:"$defs"`
 	}{file["$schema"], file["$id"], file["title"], file["description"], file["type"], file["additionalProperties"],

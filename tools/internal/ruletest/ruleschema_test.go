@@ -85,6 +85,8 @@ var onlyParseKnows = map[string][]int{
 	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
+	"sums":              {0, 1, 2, 3, 4, 6},                     // the words of a sum
+	"together":          {6, 7, 8},                              // values of metadata, limits beside unlimited
 }
 
 // TestSchemaOfRulesRefusesInvalidRules gives the schema each rule of the stories of errors, alone.
@@ -147,6 +149,7 @@ var shapes = map[string]string{
 	"":          "rules: []\n%s: x",
 	"rule":      "rules: [{name: a, limit: 1/1s, %s: x}]",
 	"match":     "rules: [{name: a, limit: 1/1s, match: {%s: x}}]",
+	"mcp":       "rules: [{name: a, limit: 1/1s, match: {path: /a, mcp: {%s: x}}}]",
 	"window":    "rules: [{name: a, limit: 1/1s, schedule: {%s: x}}]",
 	"listed":    "rules: [{name: a, limit: 1/1s, deny: {user: {%s: x}}}]",
 	"override":  "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
