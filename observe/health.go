@@ -67,6 +67,12 @@ func (m *Metrics) ReadyAlone() http.Handler {
 // IsReady reports whether Ready answers 200.
 func (m *Metrics) IsReady() bool { return m.health.notReady() == "" }
 
+// Serves reports whether Ready answers 200, whatever rules are in force.
+func (m *Metrics) Serves() bool {
+	p := m.health.probe.Load()
+	return !m.health.stopping.Load() && !m.health.stuck.Load() && (p == nil || p.notReady() == "")
+}
+
 // stuckCall is the status while a call of an embedded store does not return.
 const stuckCall = "stuck: a call of the store in memory does not return"
 

@@ -64,7 +64,8 @@ func (c *config) connection() redisconn.Config {
 //	redis+cluster://user:password@host1:6379,host2:6379,host3
 //	redis+sentinel://user:password@sentinel1:26379,sentinel2,sentinel3/mymaster/0
 //
-// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files) and server_name. The
+// rediss instead of redis speaks TLS, with the parameters ca, cert and key (PEM files), server_name, and
+// any_name=true, which accepts certificates for any name. The
 // credentials of Sentinels are sentinel_user and sentinel_password. User and password are percent-encoded.
 //
 // Open asks the server for its version, which must be 6.2 or later (or any Valkey), and

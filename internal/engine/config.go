@@ -15,6 +15,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -43,6 +44,9 @@ type Config struct {
 
 	// Trace, if non-nil, is called with each verdict and the context of its decision.
 	Trace func(context.Context, *gate.Verdict)
+
+	// Envoy, if non-nil, opens the source of configurations of envoyproxy/ratelimit; nil: the settings name none.
+	Envoy func(*Config) (ruleset.Source, error)
 
 	Version string // in the metrics
 	Log     *slog.Logger

@@ -18,6 +18,15 @@ import (
 // overrides hashes, which any program may have written.
 func (e *Engine) layers(ctx context.Context) ([]ruleset.Layer, error) {
 	layers := []ruleset.Layer{e.primary.Layer}
+	if e.Envoy != nil {
+		source, err := e.Envoy(&e.Config)
+		if err != nil {
+			return nil, err
+		}
+		if source != nil {
+			layers = append(layers, ruleset.Layer{Name: EnvoyLayer, Source: source, AllowEmpty: true})
+		}
+	}
 	for i, at := range e.Hashes {
 		name := "redis"
 		if i > 0 {
@@ -31,6 +40,10 @@ func (e *Engine) layers(ctx context.Context) ([]ruleset.Layer, error) {
 	}
 	return layers, nil
 }
+
+// EnvoyLayer is the name of the layer of configurations of envoyproxy/ratelimit. No resources, or domains without
+// limits, are a configuration, and not a file that was cut short.
+const EnvoyLayer = "envoy"
 
 // LedgerLayer is the name of the layer that operators change.
 const LedgerLayer = "ledger"
@@ -191,7 +204,7 @@ func (e *Engine) shown() string {
 	if e.primary.name != "" {
 		names = append(names, e.primary.name)
 	}
-	for _, one := range append(e.Hashes[:len(e.Hashes):len(e.Hashes)], e.Ledger) {
+	for _, one := range append([]string{e.EnvoyConfig, e.XDSServer}, append(slices.Clone(e.Hashes), e.Ledger)...) {
 		if one == InStore {
 			one = e.Store
 		}

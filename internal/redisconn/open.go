@@ -143,7 +143,23 @@ func (t *target) tlsConfig(given *tls.Config) (*tls.Config, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
+	if t.anyName != "" {
+		verifyAnyName(config)
+	}
 	return config, nil
+}
+
+// verifyAnyName verifies the server's certificate, but for its name.
+func verifyAnyName(config *tls.Config) {
+	config.InsecureSkipVerify = true // VerifyConnection does the rest
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		o := x509.VerifyOptions{Roots: config.RootCAs, Intermediates: x509.NewCertPool()}
+		for _, cert := range state.PeerCertificates[1:] {
+			o.Intermediates.AddCert(cert)
+		}
+		_, err := state.PeerCertificates[0].Verify(o)
+		return err
+	}
 }
 
 func (t *target) options(d *dialer) rueidis.ClientOption {

@@ -28,6 +28,7 @@ func TestOpenKinds(t *testing.T) {
 		{"unix", socket.URL() + "?db=2", Config{}},
 		{"ACL and database", "redis://" + credentials + acl.Addr() + "/3", Config{}},
 		{"TLS by parameters", secure.URL() + files + "&server_name=localhost", Config{}},
+		{"TLS by any name", secure.URL() + files + "&server_name=other&any_name=true", Config{}},
 		{"TLS by option", secure.URL(), Config{TLS: secure.Config()}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -61,6 +62,8 @@ func TestOpenErrors(t *testing.T) {
 		{"no such database", plain.URL() + "/99", "DB index is out of range", Config{}},
 		{"TLS without certificate", secure.URL(), "certificate", Config{}},
 		{"TLS by a wrong name", secure.URL() + "?ca=" + secure.CA + "&server_name=other", "other", Config{}},
+		{"TLS by any name without its authority", secure.URL() + "?any_name=true", "authority", Config{}},
+		{"any_name that is no", secure.URL() + "?any_name=false", "true, or without it", Config{}},
 		{"WithTLS without TLS", plain.URL(), "rediss://", Config{TLS: secure.Config()}},
 		{"ca that is not there", secure.URL() + "?ca=/none.pem", "none.pem", Config{}},
 		{"ca without certificate", secure.URL() + "?ca=" + empty, "at least one PEM certificate", Config{}},

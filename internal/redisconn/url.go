@@ -23,6 +23,7 @@ type target struct {
 
 	sentinelUser, sentinelPassword string
 	ca, cert, key, serverName      string
+	anyName                        string // "true": the certificate may be for any name
 }
 
 type topology uint8
@@ -194,6 +195,7 @@ func (t *target) parameters() map[string]*string {
 	p := make(map[string]*string)
 	if t.secure {
 		p["ca"], p["cert"], p["key"], p["server_name"] = &t.ca, &t.cert, &t.key, &t.serverName
+		p["any_name"] = &t.anyName
 	}
 	if t.shape == sentinel {
 		p["sentinel_user"], p["sentinel_password"] = &t.sentinelUser, &t.sentinelPassword
@@ -223,6 +225,9 @@ func (t *target) setParameters(query string) error {
 	if (t.cert == "") != (t.key == "") {
 		return badURL("parameter cert and key", "one of them", "both, or none")
 	}
+	if t.anyName != "" && t.anyName != "true" {
+		return badURL("parameter any_name", t.anyName, "true, or without it")
+	}
 	return nil
 }
 
@@ -235,7 +240,7 @@ func (t *target) allowed() string {
 		names = append(names, "db")
 	}
 	if len(names) == 0 {
-		return "none; rediss:// takes ca, cert, key, server_name"
+		return "none; rediss:// takes ca, cert, key, server_name, any_name"
 	}
 	slices.Sort(names)
 	return "each once: " + strings.Join(names, ", ")

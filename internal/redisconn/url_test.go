@@ -85,7 +85,7 @@ func TestParseURLErrors(t *testing.T) {
 		"unix:///s?db=1&db=2":           `parameter is "db"; allowed: each once: db`,
 		"redis://u:PASS@h?db=1":         `parameter is "db"; allowed: none; rediss:// takes`,
 		"redis://u:PASS@h?ca=x":         `parameter is "ca"; allowed: none; rediss:// takes`,
-		"rediss://u:PASS@h?timeout=1s":  `parameter is "timeout"; allowed: each once: ca, cert, key, server_name`,
+		"rediss://u:PASS@h?timeout=1s":  `parameter is "timeout"; allowed: each once: any_name, ca, cert, key, server_name`,
 		"rediss://u:PASS@h?ca=x&ca=y":   `parameter is "ca"`,
 		"rediss://u:PASS@h?cert=x":      "cert and key",
 		"rediss://u:PASS@h?ca=%zz":      "parameters",

@@ -18,7 +18,17 @@ const (
 	Compared = Degraded + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
 	Counted  = Compared + 4 // the ends of reservations by count_if and of leases, in the order of gate.CountResult
 	Unstated = Counted + 5  // requests whose cost is the default, because they do not state it
-	size     = Unstated + 1
+	Hits     = Unstated + 1 // of descriptors of Envoy's rate limit service: the next five
+	size     = Hits + 5
+)
+
+// Indexes of the hits, from Hits on. A request may have several, or none.
+const (
+	AllHits = iota
+	OverHits
+	NearHits
+	WithinHits
+	ShadowHits
 )
 
 // Counts are the counts of a rule at one time.

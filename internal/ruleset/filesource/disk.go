@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,8 +32,29 @@ var errChanging = errors.New("it changes while it is read")
 
 // A disk reads texts. open is os.Open, or a replacement in tests.
 type disk struct {
-	name string // of the path, in errors
-	open func(string) (*os.File, error)
+	name   string // of the path, in errors
+	format format
+	open   func(string) (*os.File, error)
+}
+
+// A format says which files of a directory count. The zero format is that of rules.
+type format struct {
+	named func(name string) bool // of files and folders
+	parse func([]Text) (*rules.File, error)
+}
+
+func (f *format) isFile(name string) bool {
+	if f.named == nil {
+		return isRules(name)
+	}
+	return f.named(name)
+}
+
+func (f *format) files(dir string) ([]string, error) {
+	if f.named == nil {
+		return Files(dir)
+	}
+	return within(dir, f.named)
 }
 
 // A text is the content of a file.
@@ -57,7 +79,7 @@ func (d *disk) read(path string) ([]text, error) {
 			return nil, err
 		}
 		if t.name = d.name; p != path {
-			t.name = filepath.Join(d.name, filepath.Base(p))
+			t.name = filepath.Join(d.name, strings.TrimPrefix(p, path))
 		}
 		if size += len(t.body); size > MaxBytes {
 			return nil, fmt.Errorf("the files of %s have over %d bytes together; that is too much", d.name, MaxBytes)
@@ -95,7 +117,7 @@ func (d *disk) list(path string) ([]string, error) {
 	if err != nil || !info.IsDir() {
 		return []string{path}, err
 	}
-	paths, err := Files(path)
+	paths, err := d.format.files(path)
 	if err == nil && len(paths) == 0 {
 		err = fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
 			"for no rules, write rules: [] into one", d.name)
@@ -125,6 +147,32 @@ func Files(path string) (paths []string, err error) {
 	}
 	slices.Sort(paths)
 	return paths, nil
+}
+
+// within returns the paths of the files in a directory and in its folders whose names are so, in order.
+func within(path string, named func(string) bool) (paths []string, err error) {
+	entries, root := 0, path+string(filepath.Separator) // which is followed if it is a link
+	err = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if entries++; entries > MaxEntries || len(paths) > MaxFiles {
+			return fmt.Errorf("%s has too many files: at most %d, and %d of any kind", path, MaxFiles, MaxEntries)
+		}
+		switch {
+		case err != nil || at == root:
+			return err
+		case !named(d.Name()) && d.IsDir():
+			return fs.SkipDir
+		case named(d.Name()) && !d.IsDir() && !leadsToDir(at):
+			paths = append(paths, at)
+		}
+		return nil
+	})
+	return paths, err
+}
+
+// leadsToDir reports whether a link is one to a directory. Links in a circle would have no end.
+func leadsToDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // isRules excludes names that begin with a dot: links that editors lock files with, and the

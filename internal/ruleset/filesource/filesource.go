@@ -21,6 +21,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -64,6 +65,22 @@ func WithPoll(every time.Duration) Option { return func(s *Source) { s.poll = ev
 // WithCompiler shares a compiler with others, such as the ruleset.Manager, which then need not compile the rules again.
 // The default is a compiler of this source alone.
 func WithCompiler(c *rules.Compiler) Option { return func(s *Source) { s.compiler = c } }
+
+// WithFormat has parse make the rules of all files of a directory and of its folders, in the order of their paths. It
+// leaves out files and folders with names that begin with two dots, which are behind a mounted ConfigMap, and unless
+// dots is set, with one.
+func WithFormat(dots bool, parse func([]Text) (*rules.File, error)) Option {
+	named := func(name string) bool {
+		return !strings.HasPrefix(name, "..") && (dots || !strings.HasPrefix(name, "."))
+	}
+	return func(s *Source) { s.disk.format = format{named, parse} }
+}
+
+// A Text is the content of a file.
+type Text struct {
+	Name string // in errors
+	Body []byte
+}
 
 // New makes a source of the rules in the file path. If path is a directory, all files in it that end
 // in .yaml or .yml, and do not begin with a dot, are one rule set, in the order of their names; a
@@ -111,7 +128,7 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 func (s *Source) look() ruleset.Update {
 	if s.watch == nil && s.unwatched == nil {
 		n, err := s.notify()
-		if s.watch = (&watch{notifier: n}); err != nil {
+		if s.watch = (&watch{notifier: n, format: s.disk.format}); err != nil {
 			s.watch = nil
 			s.warn(err)
 		}
@@ -149,6 +166,9 @@ func (s *Source) read() ruleset.Update {
 	if err != nil {
 		return ruleset.Update{Err: err}
 	}
+	if s.disk.format.parse != nil {
+		return s.foreign(texts)
+	}
 	s.cache.fill(texts, s.compiler)
 	lists := s.cache.lists()
 	if len(lists) > 0 { // they may be newer than the text that names them
@@ -160,6 +180,21 @@ func (s *Source) read() ruleset.Update {
 		file, err := s.cache.parse(s.disk.name, texts, s.compiler)
 		s.seen = ruleset.Update{File: file, Err: err, Revision: revision}
 	}
+	return s.seen
+}
+
+// foreign is read for files of another format.
+func (s *Source) foreign(texts []text) ruleset.Update {
+	revision := revisionOf(texts, nil)
+	if revision == s.seen.Revision {
+		return s.seen
+	}
+	list := make([]Text, len(texts))
+	for i, t := range texts {
+		list[i] = Text{t.name, t.body}
+	}
+	file, err := s.disk.format.parse(list)
+	s.seen = ruleset.Update{File: file, Err: err, Revision: revision}
 	return s.seen
 }
 

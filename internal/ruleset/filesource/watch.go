@@ -28,7 +28,8 @@ func newNotifier() (*notifier, error) {
 // A watch covers all directories on a path.
 type watch struct {
 	*notifier
-	dirs map[string]*watched
+	format format
+	dirs   map[string]*watched
 }
 
 // A watched directory, and the names in it that matter.
@@ -44,7 +45,7 @@ type watched struct {
 func (w *watch) concerns(e fsnotify.Event) bool {
 	dir := w.dirs[filepath.Dir(e.Name)]
 	name := filepath.Base(e.Name)
-	return dir != nil && (dir.names[name] || dir.rules && isRules(name))
+	return dir != nil && (dir.names[name] || dir.rules && w.format.isFile(name))
 }
 
 // follow watches the directories on the current path of the rules and lists, and no others. The
@@ -58,8 +59,9 @@ func (w *watch) follow(path string, lists ...string) error {
 		dir := w.visit(end, before)
 		dir.rules = true
 		err = dir.err
-		paths, _ := Files(end) // reading reports errors
+		paths, _ := w.format.files(end) // reading reports errors
 		for _, path := range paths {
+			w.visit(filepath.Dir(path), before).rules = true
 			if _, entryErr := w.walk(path, before); entryErr != nil {
 				err = entryErr
 			}

@@ -28,8 +28,8 @@ type stand struct {
 	events []string
 }
 
-func newStand(t testing.TB, path string) *stand {
-	s, err := New(path, WithPoll(24*time.Hour))
+func newStand(t testing.TB, path string, opts ...Option) *stand {
+	s, err := New(path, append([]Option{WithPoll(24 * time.Hour)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,6 +80,10 @@ func (v *server) purpose(name string) string {
 		return "   /v1/…, /v1/forward-auth, /console, /metrics, /readyz"
 	case "metrics":
 		return "   /metrics, /livez, /readyz"
+	case "envoy.http":
+		return "   /healthcheck, /json"
+	case "envoy.debug":
+		return "   /rlconfig, /stats, /debug/pprof/"
 	case "gateway":
 		return "   to " + v.targets()
 	case "grpc":
@@ -122,7 +126,7 @@ func (v *server) next() string {
 
 // try is a shell command. The README shows the same one.
 func (v *server) try() string {
-	for _, name := range []string{"gateway", "http", "resp"} {
+	for _, name := range []string{"gateway", "envoy.http", "http", "resp"} {
 		for _, p := range v.where {
 			if p.name == name {
 				return v.tryAt(p)
@@ -140,6 +144,9 @@ func (v *server) tryAt(p endpoint) string {
 	switch p.name {
 	case "gateway":
 		return curl + address + "/"
+	case "envoy.http":
+		return curl + address + `/json --json '{"domain": "edge", "descriptors": [{"entries": [{"key": "a", "value": ` +
+			`"b"}]}]}'`
 	case "http":
 		if v.secrets.token != "" {
 			curl += "-H \"Authorization: Bearer $WEIR_TOKEN\" "

@@ -35,7 +35,7 @@ type System struct {
 // Run runs the command and returns the exit code. For serve it returns after a signal.
 func Run(system *System) (code int) {
 	root := newRoot(system)
-	root.SetArgs(system.Args[1:])
+	root.SetArgs(system.arguments())
 	err := root.Execute()
 	system.report(err)
 	return codeOf(err)
@@ -103,8 +103,8 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	host := newHost(system)
-	root.AddCommand(newServe(system), newCheck(system), command.Test(host), command.Backtest(host),
-		command.Import(host), newExplain(system), newVerifyProxy(system), newSchema(),
+	root.AddCommand(newServe(system), newRatelimit(system), newCheck(system), command.Test(host),
+		command.Backtest(host), command.Import(host), newExplain(system), newVerifyProxy(system), newSchema(),
 		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
 		newCompletion())

@@ -8,7 +8,6 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/server/internal/extauthz"
 	"github.com/weirproject/weir/server/internal/grpcserver"
-	"github.com/weirproject/weir/server/internal/rls"
 )
 
 // grpcServices are the services at --grpc. A front end has one entry here, which registers it.
@@ -17,8 +16,7 @@ func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Servic
 	if err != nil {
 		return nil, err
 	}
-	return []grpcserver.Service{rls.New(v.engine.Gate, rls.Options{NoHeaders: v.engine.RLSNoHeaders,
-		NoBody: v.engine.RLSNoBody, Unavailable: v.engine.RLSUnavailable}), authorization}, nil
+	return []grpcserver.Service{v.rateLimits().Register, authorization}, nil
 }
 
 func (v *server) openGRPC(l *listener) error {
@@ -32,7 +30,8 @@ func (v *server) openGRPC(l *listener) error {
 	}
 	server := grpcserver.New(grpcserver.Config{
 		Access: callers,
-		Ready:  v.engine.Metrics.IsReady,
+		Ready:  v.healthy,
+		Named:  v.likeRatelimit([]string{"ratelimit"}),
 		MaxAge: v.engine.GRPCMaxAge, MaxAgeGrace: v.engine.GRPCMaxAgeGrace,
 		Counts: v.engine.Metrics.GRPC(),
 		Log:    v.log,

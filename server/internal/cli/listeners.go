@@ -22,6 +22,7 @@ const off = "off"
 type listener struct {
 	name string
 	*rules.Listener
+	optional bool // the server starts without it where its address is in use
 	counts   listen.Counts
 	listener net.Listener // nil: off, or not open yet
 }
@@ -30,16 +31,17 @@ type listener struct {
 func (l *listener) open() bool { return l != nil && l.listener != nil }
 
 // listeners are the listeners of a server.
-type listeners struct{ http, gateway, resp, grpc, metrics *listener }
+type listeners struct{ http, gateway, resp, grpc, metrics, envoy, debug *listener }
 
 func listenersOf(s *rules.Server) listeners {
 	return listeners{&listener{name: "http", Listener: &s.HTTP}, &listener{name: "gateway", Listener: &s.Gateway},
 		&listener{name: "resp", Listener: &s.RESP}, &listener{name: "grpc", Listener: &s.GRPC},
-		&listener{name: "metrics", Listener: &s.Metrics}}
+		&listener{name: "metrics", Listener: &s.Metrics}, &listener{name: "envoy.http", Listener: &s.EnvoyHTTP},
+		&listener{name: "envoy.debug", Listener: &s.EnvoyDebug}}
 }
 
 func (l *listeners) all() []*listener {
-	return []*listener{l.http, l.gateway, l.resp, l.grpc, l.metrics}
+	return []*listener{l.http, l.gateway, l.resp, l.grpc, l.metrics, l.envoy, l.debug}
 }
 
 // completeListeners sets defaults that depend on other settings, and refuses settings that contradict each other. asked
@@ -62,7 +64,7 @@ func completeListeners(s *rules.Server, set *rules.Set, asked bool) error {
 			return err
 		}
 	}
-	if s.HTTP.Listen+s.Gateway.Listen+s.RESP.Listen+s.GRPC.Listen == "" {
+	if s.HTTP.Listen+s.Gateway.Listen+s.RESP.Listen+s.GRPC.Listen+s.EnvoyHTTP.Listen == "" {
 		return program.Usagef("no listener is on: leave out --http off, or give --resp, --grpc or --upstream")
 	}
 	return nil
@@ -100,11 +102,18 @@ func (v *server) listen() error {
 		{v.resp, v.secrets.password != "", "a password (server.resp.password_file or WEIR_RESP_PASSWORD)"},
 		{v.grpc, tokens, askToken},
 		{v.metrics, true, ""}, // its address is given only to make it reachable
+		{v.envoy, tokens, askToken},
+		{v.debug, tokens, askToken},
 	} {
 		if d.Listen == "" {
 			continue
 		}
 		d.listener.listener, err = v.listenAt(d.listener, passed)
+		if errors.Is(err, syscall.EADDRINUSE) && d.optional {
+			v.log.Warn("listener left out: another program listens there", "listener", d.name, "address", d.Listen)
+			d.listener.listener, d.Listen = nil, ""
+			continue
+		}
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("server.%s: %w: stop the program that listens there, or give another address", d.name,
 				err)
@@ -141,7 +150,7 @@ func (v *server) listenAt(l *listener, passed map[string]*os.File) (net.Listener
 	default:
 		c.NextProtos, c.Connections = []string{"h2", "http/1.1"}, l.MaxConnections
 	}
-	if l.name == "http" || l.name == "metrics" {
+	if l.name == "http" || l.name == "metrics" || l.name == "envoy.http" {
 		c.Reserve = min(max(l.MaxConnections/16, 2), 16)
 	}
 	if l.ProxyProtocol && !strings.HasPrefix(l.Listen, "unix:") {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
@@ -52,16 +53,20 @@ addresses the API and gRPC need a token and RESP a password, or client certifica
 			if err := s.fromEnvironment(cmd.Flags(), "config", "limit"); err != nil {
 				return err
 			}
-			hup := make(chan os.Signal, 1)
-			signal.Notify(hup, syscall.SIGHUP)
-			defer signal.Stop(hup)
-			signals := make(chan os.Signal, 2)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-			defer signal.Stop(signals)
-			return serve(cmd.Context(), s, &f, signals, hup)
+			return serveUntilSignal(cmd.Context(), s, &f)
 		},
 	}
 	f.add(command.Flags(), serveFields...)
 	command.Flags().SortFlags = false
 	return command
+}
+
+func serveUntilSignal(ctx context.Context, s *System, f *ruleFlags) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	return serve(ctx, s, f, signals, hup)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weirproject/weir/server/internal/forwardauth"
 	"github.com/weirproject/weir/server/internal/gateway"
 	"github.com/weirproject/weir/server/internal/otlp"
+	"github.com/weirproject/weir/server/internal/ratelimit"
 	"github.com/weirproject/weir/server/internal/resp"
 	"github.com/weirproject/weir/server/internal/web"
 )
@@ -34,6 +35,9 @@ const apiBodies = 30 * time.Second
 type server struct {
 	system    *System
 	asked     bool // a flag names a rule source
+	limits    *ratelimit.Limits
+	stats     *ratelimit.Stats   // nil: there is no configuration of envoyproxy/ratelimit
+	service   *ratelimit.Service // of rate limits; nil: not made yet
 	engine    *engine.Engine
 	secrets   secrets
 	listeners      // open or nil
@@ -43,6 +47,7 @@ type server struct {
 	life      *lifecycle
 	otlp      *otlp.Exporter // nil: off
 	notify    *notifier
+	optional  bool // http may be left out
 	log       *slog.Logger
 	repeated  *repeatedLog
 	upstreams *gateway.Upstreams
@@ -66,7 +71,7 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 	level := new(slog.LevelVar)
 	log := newLog(s.Err, first.LogFormat, first.LogLevel, level)
 	warn := func(text string) { log.Warn(text) }
-	for _, text := range s.unknownVariables(knownVariables()) {
+	for _, text := range append(s.unknownVariables(knownVariables()), f.notes...) {
 		warn(text)
 	}
 	collectAsUsual := collectLess()
@@ -76,6 +81,8 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 		return err
 	}
 	c.Log = log
+	limits := new(ratelimit.Limits)
+	c.Envoy = limits.Source
 	e, err := engine.Read(ctx, c)
 	if err != nil {
 		return err
@@ -87,8 +94,8 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 		warn("the command line shows a password in a URL to every user of this machine: use a variable such as " +
 			"WEIR_STORE, or the file")
 	}
-	v := &server{system: s, asked: f.asked(s), engine: e, log: log, level: level, repeated: &repeatedLog{log: log},
-		notify: s.notifier(log)}
+	v := &server{system: s, asked: f.asked(s), limits: limits, optional: f.optional, engine: e, log: log, level: level,
+		repeated: &repeatedLog{log: log}, notify: s.notifier(log)}
 	v.life = &lifecycle{unready: v.stopping, log: log}
 	v.life.set(&e.Server)
 	e.Changed = v.changed
@@ -185,6 +192,7 @@ func (v *server) start(ctx context.Context, signals <-chan os.Signal) error {
 	}
 	v.fitFiles()
 	v.listeners = listenersOf(&e.Server)
+	v.http.optional = v.optional
 	err := v.listen()
 	if err != nil {
 		return err
@@ -209,6 +217,7 @@ func (v *server) start(ctx context.Context, signals <-chan os.Signal) error {
 		return err
 	}
 	v.opened = true
+	v.countLikeRatelimit()
 	if err = v.sendMetrics(ctx); err != nil {
 		return err
 	}
@@ -238,7 +247,7 @@ func (v *server) nodeName() string {
 // openFrontEnds opens the front ends with open listeners, in the order of listeners.all.
 func (v *server) openFrontEnds() error {
 	for i, open := range []func(*listener) error{v.openHTTP, v.openGateway, v.openRESP, v.openGRPC,
-		v.openMetrics} {
+		v.openMetrics, v.openEnvoy, v.openDebug} {
 		if l := v.all()[i]; l.open() {
 			if err := open(l); err != nil {
 				return err

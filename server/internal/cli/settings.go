@@ -13,6 +13,7 @@ import (
 	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/geosource"
+	"github.com/weirproject/weir/server/internal/ratelimit"
 )
 
 // serverSection begins the path of a setting in --set and in messages.
@@ -20,11 +21,14 @@ const serverSection = "server."
 
 // ruleFlags are the flags that name rules, and that set fields of the section server. Its table has the flags' texts.
 type ruleFlags struct {
-	config string
-	limits []string
-	sets   []string
-	fields []*fieldFlag
-	local  bool // the command is no server: it uses a store only if it is told to
+	config   string
+	limits   []string
+	sets     []string
+	fields   []*fieldFlag
+	usual    []assignment // in place of defaults; variables have precedence
+	notes    []string     // warnings about them
+	optional bool         // the API may be left out, where its address is in use
+	local    bool         // the command is no server: it uses a store only if it is told to
 }
 
 // A fieldFlag is a flag of a field of the section server.
@@ -105,6 +109,7 @@ type assignment struct {
 
 // assignments are the settings in the environment, in --set and in flags; later ones have precedence.
 func (f *ruleFlags) assignments(s *System) (list []assignment, err error) {
+	list = slices.Clone(f.usual)
 	for _, setting := range rules.Settings() {
 		name := variable(setting.Path)
 		if value := s.lookup(name); value != "" {
@@ -169,6 +174,7 @@ func (f *ruleFlags) over(list []assignment) func(*rules.Server) {
 // localOnly leaves out what reaches other machines, secrets, and what only a server does.
 func localOnly(server *rules.Server) {
 	server.Hashes, server.Ledger, server.State, server.HashKeyFile = nil, "", "", ""
+	server.XDSServer = ""
 	server.Telemetry, server.StateDir, server.Audit, server.AuditKeys = "off", "", nil, ""
 	server.Alerts, server.AlertWebhookFile, server.AlertSecretFile = "off", "", ""
 }
@@ -178,7 +184,8 @@ func (f *ruleFlags) configOf(s *System, warn func(string)) (c engine.Config, err
 	if f.config != "" && len(f.limits) > 0 {
 		return c, program.Usagef("both --config and --limit are given; write the limit into %s", f.config)
 	}
-	c = engine.Config{Rules: f.config, Limits: f.limits, Stdin: s.In, Version: number(), Locate: locate}
+	c = engine.Config{Rules: f.config, Limits: f.limits, Stdin: s.In, Version: number(), Locate: locate,
+		Envoy: new(ratelimit.Limits).Source}
 	c.Secret = func(setting, file string) (string, error) { return s.secret(serverSection+setting, file, warn) }
 	if f.local {
 		c.Secret = func(setting, file string) (string, error) {

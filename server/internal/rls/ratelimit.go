@@ -32,6 +32,8 @@ type Ratelimit struct {
 	Metadata bool
 	// Loaded reports whether there is a configuration; without one each call is an error. nil: there is one.
 	Loaded func() bool
+	// Count, if non-nil, is called with the entries of each descriptor that was decided, its verdict and its hits.
+	Count func(entries []*common.RateLimitDescriptor_Entry, v *gate.Verdict, hits int64)
 }
 
 // The errors of envoyproxy/ratelimit have no code of their own.
@@ -99,6 +101,9 @@ func (s *service) likeTheirs(ctx context.Context, r *ratelimit.RateLimitRequest,
 			status = known.theirStatus(p, to)
 		}
 		answer.Statuses = append(answer.Statuses, status)
+		if s.Ratelimit.Count != nil {
+			s.Ratelimit.Count(p.entries, &p.verdict, p.hits)
+		}
 		refuses := over(&p.verdict)
 		if refuses {
 			answer.OverallCode = codeOver

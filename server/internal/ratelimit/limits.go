@@ -1,0 +1,201 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/ratelimitconf"
+	"github.com/weirproject/weir/internal/ruleset"
+	"github.com/weirproject/weir/internal/ruleset/filesource"
+	"github.com/weirproject/weir/rules"
+	"github.com/weirproject/weir/server/internal/xdssource"
+)
+
+// Limits are the configurations of a server: a source of rules, and what the service shows of them. The zero Limits are
+// ready to use, for one source. They are safe for concurrent use.
+type Limits struct {
+	now           atomic.Pointer[configuration] // nil: none was read
+	loaded, wrong atomic.Uint64
+}
+
+// A configuration is what was read last.
+type configuration struct {
+	configs []*ratelimitconf.Config
+	limits  map[string]*limit // by the name of the rule
+	dump    string
+}
+
+// A limit is a descriptor with a rate limit.
+type limit struct {
+	key      string // domain.key_value.key, as the service names its counts
+	domain   string
+	path     []*ratelimitconf.Descriptor
+	detailed bool
+	values   bool // the name of a count depends on the values of a request
+}
+
+// Loaded reports whether a configuration was read.
+func (l *Limits) Loaded() bool { return l.now.Load() != nil }
+
+// Source opens the source of configurations that the settings name; nil: they name none.
+func (l *Limits) Source(c *engine.Config) (ruleset.Source, error) {
+	switch {
+	case c.XDSServer != "":
+		return l.fromServer(c)
+	case c.EnvoyConfig != "":
+		return l.fromFiles(c)
+	}
+	return nil, nil
+}
+
+// fromServer opens the source over xDS.
+func (l *Limits) fromServer(c *engine.Config) (ruleset.Source, error) {
+	source, err := xdssource.New(xdssource.Config{Server: c.XDSServer, Node: c.XDSNode, Metadata: c.XDSMetadata,
+		Headers: c.XDSHeaders, TLS: c.XDSTLS, CA: c.XDSCA, Cert: c.XDSCert, Key: c.XDSKey, ServerName: c.XDSServerName,
+		Backoff: c.XDSBackoff, MaxBackoff: c.XDSBackoffMax, MaxMessage: c.XDSMaxMessage,
+		Optional: !slices.Contains(c.EnvoyHealth, "config"), Convert: l.Convert(c), Version: c.Version, Log: c.Log})
+	if err != nil {
+		return nil, fmt.Errorf("server.envoy.xds: %w", err)
+	}
+	return source, nil
+}
+
+// fromFiles opens the source of a directory.
+func (l *Limits) fromFiles(c *engine.Config) (ruleset.Source, error) {
+	if !engine.IsDir(c.EnvoyConfig) {
+		return nil, fmt.Errorf("server.envoy.config: %.200q is no directory; it has configurations of "+
+			"envoyproxy/ratelimit (RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY)", c.EnvoyConfig)
+	}
+	convert := l.Convert(c)
+	return filesource.New(c.EnvoyConfig, filesource.WithPoll(c.ConfigPoll),
+		filesource.WithFormat(c.EnvoyDotFiles, func(texts []filesource.Text) (*rules.File, error) {
+			configs, err := parse(texts)
+			if err != nil {
+				l.wrong.Add(1)
+				return nil, err
+			}
+			return convert(configs)
+		}))
+}
+
+// parse reads all files, or lists the mistakes of all.
+func parse(texts []filesource.Text) (configs []*ratelimitconf.Config, err error) {
+	all := new(rules.Error)
+	for _, t := range texts {
+		config, err := ratelimitconf.Parse(t.Name, t.Body)
+		var list *rules.Error
+		switch {
+		case errors.As(err, &list):
+			all.Problems = append(all.Problems, list.Problems...)
+			all.Omitted += list.Omitted
+		case err != nil:
+			return nil, err
+		}
+		configs = append(configs, config)
+	}
+	if len(all.Problems) > 0 {
+		return nil, all
+	}
+	return configs, nil
+}
+
+// Convert returns the function that makes rules of configurations by the settings.
+func (l *Limits) Convert(c *engine.Config) func([]*ratelimitconf.Config) (*rules.File, error) {
+	return func(configs []*ratelimitconf.Config) (*rules.File, error) {
+		named := make(map[string]string)
+		file, err := ratelimitconf.Compile(configs, ratelimitconf.Options{Merge: c.EnvoyMerge,
+			Adjust: func(domain, path string, rule *rules.Spec) error {
+				named[domain+"."+path] = rule.Name
+				return nil
+			}})
+		if err == nil {
+			_, err = rules.Compile(file)
+		}
+		if err != nil {
+			l.wrong.Add(1)
+			return nil, err
+		}
+		l.loaded.Add(1)
+		l.now.Store(newConfiguration(configs, named))
+		return file, nil
+	}
+}
+
+// newConfiguration walks the trees of descriptors. named are the names of rules by their keys.
+func newConfiguration(configs []*ratelimitconf.Config, named map[string]string) *configuration {
+	c := &configuration{configs: configs, limits: make(map[string]*limit)}
+	var dump strings.Builder
+	var walk func(domain, above string, path []*ratelimitconf.Descriptor, list []ratelimitconf.Descriptor)
+	walk = func(domain, above string, path []*ratelimitconf.Descriptor, list []ratelimitconf.Descriptor) {
+		for i := range list {
+			d := &list[i]
+			key, here := above+"."+textOf(d), append(path[:len(path):len(path)], d)
+			if d.Limit != nil {
+				describe(&dump, key, d)
+				if name := named[key]; name != "" {
+					c.limits[name] = newLimit(domain, key, here)
+				}
+			}
+			walk(domain, key, here, d.Descriptors)
+		}
+	}
+	for _, config := range configs {
+		walk(config.Domain, config.Domain, nil, config.Descriptors)
+	}
+	c.dump = dump.String()
+	return c
+}
+
+func textOf(d *ratelimitconf.Descriptor) string {
+	if d.Value == "" {
+		return d.Key
+	}
+	return d.Key + "_" + d.Value
+}
+
+// describe writes a limit as /rlconfig of the service does.
+func describe(to *strings.Builder, key string, d *ratelimitconf.Descriptor) {
+	unit := strings.ToUpper(d.Limit.Unit)
+	if unit == "" {
+		unit = "UNKNOWN"
+	}
+	fmt.Fprintf(to, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", key, unit,
+		d.Limit.RequestsPerUnit, d.ShadowMode, d.QuotaMode)
+}
+
+func newLimit(domain, key string, path []*ratelimitconf.Descriptor) *limit {
+	l := &limit{key: key, domain: domain, path: path, detailed: path[len(path)-1].DetailedMetric}
+	l.values = l.detailed
+	for _, d := range path {
+		l.values = l.values || d.ValueToMetric
+	}
+	return l
+}
+
+// keyOf is the name of the count of a descriptor: with the values of a request, where the configuration says so.
+func (l *limit) keyOf(entries []*common.RateLimitDescriptor_Entry) string {
+	if !l.values || len(entries) != len(l.path) {
+		return l.key
+	}
+	var b strings.Builder
+	b.WriteString(l.domain)
+	for i, d := range l.path {
+		value := d.Value
+		switch own := !strings.Contains(d.Value, "*"); {
+		case d.ShareThreshold: // its values have one count
+		case l.detailed, d.ValueToMetric && (d.Value == "" || !own):
+			value = entries[i].GetValue()
+		}
+		b.WriteString("." + d.Key)
+		if value != "" {
+			b.WriteString("_" + value)
+		}
+	}
+	return b.String()
+}
