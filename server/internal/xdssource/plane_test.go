@@ -31,6 +31,7 @@ type plane struct {
 	requests []*discovery.DiscoveryRequest
 	headers  metadata.MD // of the last stream
 	node     *core.Node  // of the last request
+	refuses  error       // streams
 }
 
 // serve starts a control plane, until stop.
@@ -56,7 +57,7 @@ func (p *plane) callbacks() server.Callbacks {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.headers, _ = metadata.FromIncomingContext(ctx)
-			return nil
+			return p.refuses
 		},
 		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
 			p.mu.Lock()

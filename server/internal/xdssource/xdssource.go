@@ -124,11 +124,12 @@ func (s *Source) connect(ctx context.Context) (err error) {
 		return ctx.Err()
 	case r, ok := <-s.stream.responses:
 		if !ok {
-			return s.ended()
+			err = s.stream.err
+			s.Close()
 		}
 		s.received = r
 	}
-	return nil
+	return err
 }
 
 // ended closes a stream that has ended, and returns the reason. It was a failure unless it lasted longer than the pause
@@ -158,9 +159,13 @@ func (s *Source) failed(err error) ruleset.Update {
 
 // take makes an update of a response, and answers it.
 func (s *Source) take(r *response) ruleset.Update {
-	n := s.good
-	if n.Revision != r.revision {
-		n.Revision, n.Warning = r.revision, nil
+	n := ruleset.Update{Revision: r.revision}
+	switch r.revision {
+	case s.good.Revision:
+		n = s.good
+	case s.last.Revision: // it was refused
+		n = s.last
+	default:
 		n.File, n.Err = s.convert(r.GetResources())
 	}
 	log := s.Log.With("version", r.GetVersionInfo(), "revision", r.revision, "resources", len(r.GetResources()))
@@ -183,13 +188,13 @@ func (s *Source) take(r *response) ruleset.Update {
 func (s *Source) convert(resources []*anypb.Any) (*rules.File, error) {
 	d := newDecoder()
 	list := make([]*ratelimitconf.Config, 0, len(resources))
-	for i, one := range resources {
+	for _, one := range resources {
 		if one.GetTypeUrl() != typeURL {
-			return nil, fmt.Errorf("resource %d has the type %.200q; allowed: %s", i, one.GetTypeUrl(), typeURL)
+			return nil, fmt.Errorf("a resource has the type %.200q; allowed: %s", one.GetTypeUrl(), typeURL)
 		}
 		c, err := d.config(one.GetValue())
 		if err != nil {
-			return nil, fmt.Errorf("resource %d, %.200q: %w", i, c.Name, err)
+			return nil, fmt.Errorf("resource %.200q: %w", c.Name, err)
 		}
 		list = append(list, c)
 	}

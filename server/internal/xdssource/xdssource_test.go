@@ -16,6 +16,8 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -216,13 +218,48 @@ func TestMistakeIsToldAndLastGoodRulesStay(t *testing.T) {
 // TestMistakeThatIsSentAgain: go-control-plane answers a refusal at once, with what was refused.
 func TestMistakeThatIsSentAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
+		converted := 0
+		r.source.Convert = func(list []*ratelimitconf.Config) (*rules.File, error) {
+			converted++
+			return plain(list)
+		}
 		r.set("2", limited("", 6))
 		time.Sleep(time.Minute)
 		r.Sent("bad: domain is missing")
-		if n := len(r.take()); n < 12 || n > 14 {
-			t.Errorf("refused %d times in a minute", n)
+		if n := len(r.take()); n < 12 || n > 14 || converted != 1 {
+			t.Errorf("refused %d times in a minute, converted %d times", n, converted)
 		}
 	})
+}
+
+func TestControlPlaneThatRefusesStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.begin()
+		r.refuses = status.Error(codes.PermissionDenied, "who are you?")
+		r.start()
+		defer r.finish()
+		time.Sleep(10 * time.Minute)
+		r.Sent("bad: control-plane:18001: PermissionDenied: who are you?")
+		slower(t, r.gaps())
+	})
+}
+
+// slower checks that pauses double, from half a second, up to half a minute; each may be twice as long.
+func slower(t *testing.T, gaps []time.Duration) {
+	t.Helper()
+	least := 500 * time.Millisecond
+	different := make(map[time.Duration]bool)
+	for i, gap := range gaps {
+		if gap < least || gap > 2*least {
+			t.Errorf("pause %d is %v; want %v to %v", i, gap, least, 2*least)
+		}
+		different[gap] = true
+		least = min(2*least, 30*time.Second)
+	}
+	if len(gaps) < 10 || len(different) < len(gaps)/2 {
+		t.Errorf("%d pauses, %d different ones", len(gaps), len(different))
+	}
 }
 
 func TestLongErrorIsShortened(t *testing.T) {
@@ -289,21 +326,7 @@ func TestBackoff(t *testing.T) {
 		r.leave()
 		r.gaps()
 		time.Sleep(time.Hour)
-		least := 500 * time.Millisecond
-		different := make(map[time.Duration]bool)
-		gaps := r.gaps()[1:] // without the hour before
-		for i, gap := range gaps {
-			if i > 0 {
-				least = min(2*least, 30*time.Second)
-			}
-			if gap < least || gap > 2*least {
-				t.Errorf("pause %d is %v; want %v to %v", i, gap, least, 2*least)
-			}
-			different[gap] = true
-		}
-		if n := len(gaps); n < 60 || n > 130 || len(different) < n/2 {
-			t.Errorf("%d connections in an hour, after %d different pauses", n, len(different))
-		}
+		slower(r.t, r.gaps()[1:]) // without the hour before
 		r.Sent("bad: Unavailable")
 	})
 }
@@ -462,8 +485,8 @@ func TestForeignResources(t *testing.T) {
 	do(t, err)
 	for _, test := range []struct{ url, want string }{
 		{typeURL, ""},
-		{"type.googleapis.com/envoy.config.cluster.v3.Cluster", "resource 0 has the type"},
-		{"", "resource 0 has the type"},
+		{"type.googleapis.com/envoy.config.cluster.v3.Cluster", "a resource has the type"},
+		{"", "a resource has the type"},
 	} {
 		file, err := s.convert([]*anypb.Any{{TypeUrl: test.url, Value: message}})
 		if (err == nil) != (test.want == "") || err != nil && (file != nil || !strings.Contains(err.Error(), test.want)) {
