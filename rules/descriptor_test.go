@@ -344,3 +344,34 @@ rules:
 		}
 	}
 }
+
+func TestWhyDescriptorKeysDoNotMatch(t *testing.T) {
+	file, err := rules.Parse("f", []byte(`
+rules:
+  - {name: plan, match: {descriptor_keys: plan}, limit: 1/1s}
+  - {name: free, match: {descriptor_keys: plan=free}, limit: 1/1s}
+  - {name: region, match: {path: /**, descriptor_keys: [plan, region]}, limit: 1/1s}
+  - {name: gold, match: {path: /**, descriptor_keys: [plan=gold, user]}, limit: 1/1s}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		rule             int
+		descriptor, want string
+	}{
+		{0, "plan=free", "[the descriptor is closer to free]"}, {1, "plan=x", "[]"}, {0, "plan=x", "[]"},
+		{2, "plan=gold region=eu", "[the descriptor is closer to another rule, which does not match either]"},
+		{2, "plan=x", "[descriptors are plan=x, not plan, region]"},
+	} {
+		r := described(tt.descriptor)
+		r.Path = "/"
+		if got := fmt.Sprint(file.Unmatched(tt.rule, set.Match(r, nil), r)); got != tt.want {
+			t.Errorf("rule %d, %s: %s, want %s", tt.rule, tt.descriptor, got, tt.want)
+		}
+	}
+}

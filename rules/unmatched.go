@@ -30,7 +30,7 @@ func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 		return nil
 	}
 	if len(spec.Match.DescriptorKeys) > 0 && spec.Match.Meets(file.PathForm, r) {
-		return []string{"the descriptor is closer to descriptor_keys of another rule"}
+		return []string{"the descriptor is closer to " + file.described(matched)}
 	}
 	for _, rule := range matched {
 		if spec.Group != "" && file.Rules[rule.Index()].Group == spec.Group && spec.Match.Meets(file.PathForm, r) {
@@ -47,6 +47,16 @@ func (file *File) Unmatched(i int, matched []*Rule, r *Request) (why []string) {
 		return spec.Match.spelled(file.PathForm, r)
 	}
 	return spec.Match.unmet(r)
+}
+
+// described is the first matched rule with descriptor_keys, which displaces others.
+func (file *File) described(matched []*Rule) string {
+	for _, rule := range matched {
+		if len(file.Rules[rule.Index()].Match.DescriptorKeys) > 0 {
+			return rule.Name()
+		}
+	}
+	return "another rule, which does not match either"
 }
 
 // beginsAs reports whether the match is about descriptors of the request's service that begin as the request's.
