@@ -27,7 +27,7 @@ type Question struct {
 // An Explanation is the state of keys, or the decision on a request, now, without a charge.
 type Explanation struct {
 	Now     time.Time    `json:"now,omitzero" doc:"By the server's clock."`
-	What    string       `json:"what" enum:"key|address|request_id|request|ratelimit_request" doc:"How the text was understood."`
+	What    string       `json:"what" enum:"key|address|request_id|request|ratelimit_request" doc:"What was asked."`
 	Request *SeenRequest `json:"request,omitzero" doc:"Only of a request, as outcome and reason."`
 	gate.Explanation
 	More       int64              `json:"more,omitzero" doc:"Rules that are left out."`

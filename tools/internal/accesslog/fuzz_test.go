@@ -27,6 +27,7 @@ func FuzzFormats(f *testing.F) {
 			var d draft
 			var r, again Record
 			err := formats[i].request(line, &d, &r)
+			d.untimed = 0
 			if second := formats[i].request(line, &d, &again); fmt.Sprint(err) != fmt.Sprint(second) {
 				t.Fatalf("%s: %v, then %v", formats[i].name, err, second)
 			}

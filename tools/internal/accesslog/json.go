@@ -196,11 +196,17 @@ func (s *scanner) value(n *node, depth int) error {
 	if depth > deepest {
 		return errJSON
 	}
-	switch s.peek() {
+	switch from := s.at; s.peek() {
 	case '{':
 		return s.object(n, depth)
 	case '[':
-		return s.array(n, depth)
+		if n == nil || n.field != descriptors {
+			return s.array(n, depth)
+		}
+		if err := s.array(nil, depth); err != nil {
+			return err
+		}
+		return s.set(n, s.text[from:s.at])
 	case '"':
 		text, err := s.str(n != nil)
 		if err != nil {

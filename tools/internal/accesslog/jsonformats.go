@@ -96,12 +96,18 @@ func jsonFormat(name string, places []place, timeIs TimeIs, sample []string) (fo
 	if slices.ContainsFunc(found, startsKnown) {
 		timeIs = Start
 	}
+	untimed := !slices.Contains(found, start) && !slices.Contains(found, end)
+	if untimed && slices.Contains(found, descriptors) {
+		timeIs = Order
+	}
 	isHTTP := slices.ContainsFunc(found, func(f field) bool { return f == target || f == request })
 	read := func(line string, d *draft) error {
-		d.isHTTP = isHTTP
+		if d.isHTTP = isHTTP; timeIs == Order {
+			d.count()
+		}
 		return root.read(line, d)
 	}
-	return format{name: name, timeIs: timeIs, read: read}, slices.Contains(found, start) || slices.Contains(found, end)
+	return format{name: name, timeIs: timeIs, read: read}, !untimed || timeIs == Order
 }
 
 // rare reports whether a value may be missing in the first hundred lines of a log, and not in the others.

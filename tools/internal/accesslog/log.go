@@ -64,6 +64,8 @@ const (
 	Start  TimeIs = "start"
 	End    TimeIs = "end"
 	Either TimeIs = "start or end"
+	// Order is that of requests without a time, which are a millisecond apart in the order of the lines.
+	Order TimeIs = "order of lines"
 )
 
 // An Unread line is one that could not be read.

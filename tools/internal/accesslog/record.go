@@ -20,6 +20,11 @@ type Record struct {
 	Host   string
 	Target string // as the client sent it: a path with its query
 
+	// Of a RateLimitRequest of Envoy; without descriptors it is an HTTP request.
+	Domain      string
+	Descriptors []Descriptor
+	Hits        int64 // Unknown: those that the rules say
+
 	Status int   // of the response, or Unknown
 	Bytes  int64 // of the response, or Unknown
 

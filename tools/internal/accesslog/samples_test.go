@@ -23,6 +23,16 @@ func show(r Record) string {
 	add("target", r.Target, r.Target != "")
 	add("status", r.Status, r.Status != Unknown)
 	add("bytes", r.Bytes, r.Bytes != Unknown)
+	for _, d := range r.Descriptors {
+		one := r.Domain + ":"
+		for i := range d.Keys {
+			one += fmt.Sprintf(" %s=%s", d.Keys[i], d.Values[i])
+		}
+		if d.Hits == Unknown {
+			d.Hits = r.Hits
+		}
+		out = append(out, fmt.Sprintf("%s *%d", one, d.Hits))
+	}
 	for _, f := range r.Fields {
 		add(f.Name, f.Value, f.Name != "User-Agent" || f.Value == r.Agent)
 	}
@@ -113,6 +123,11 @@ var samples = []struct {
 		`"duration":7,"x-forwarded-for":"10.1.1.1","user-agent":"curl/8",":authority":"www.example.com","downstream_remote_address":"10.1.1.1:50112"}`,
 		`2024-05-06T07:08:09.123Z took=7ms client=10.1.1.1 method=GET host=www.example.com target=/get status=200 bytes=5 ` +
 			`X-Forwarded-For=10.1.1.1 User-Agent=curl/8`, Start, time.Millisecond},
+	{"ratelimit", `{"time":"2026-11-28T06:00:00.5Z","answer":{"overallCode":"OK"},"request":{"domain":"edge","hitsAddend":2,"descriptors":[` +
+		`{"entries":[{"key":"plan","value":"free"},{"key":"remote_address","value":"203.0.113.7"}],"hits_addend":"3"},{"entries":[{"key":"a","value":"]}\""}]}]}}`,
+		`2026-11-28T06:00:00.5Z client=203.0.113.7 edge: plan=free remote_address=203.0.113.7 *3 edge: a=]}" *2`, Start, time.Millisecond},
+	{"ratelimit", `{"domain":"edge","descriptors":[{"entries":[{"key":"plan","value":"free"}]}]}`,
+		`1970-01-01T00:00:00.002Z edge: plan=free *-1`, Order, time.Millisecond},
 	{"json", `{"time":"10/Oct/2000:13:55:36 -0700","remote_addr":"192.0.2.1","request":"GET /a\u00e4\ud83d\ude00?b=\"c\" HTTP/1.1","status":"404",` +
 		`"extra":[1,{"a":[true,false,null,-1.5e3]}]}`,
 		`2000-10-10T20:55:36Z client=192.0.2.1 method=GET target=/aä😀?b="c" status=404`, Either, time.Second},

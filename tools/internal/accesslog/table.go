@@ -68,6 +68,10 @@ var rows = []row{
 		`client=.downstream_remote_address|.downstream_direct_remote_address,method=.method,` +
 		`host=.authority|.:authority,path=.path|.x-envoy-origin-path,bytes=.bytes_sent,agent=.user_agent|.user-agent,` +
 		`header.X-Forwarded-For=.x_forwarded_for|.x-forwarded-for`},
+	{name: "ratelimit", timeIs: Start, places: `domain!=.request.domain|.domain,` +
+		`descriptors!=.request.descriptors|.descriptors,` +
+		`hits=.request.hitsAddend|.request.hits_addend|.hitsAddend|.hits_addend,` +
+		`start=.time|.start_time|.timestamp|.@timestamp|.ts`},
 	{name: "json", timeIs: Either, places: `start=.start_time|.startTime,` +
 		`end=.msec|.time_iso8601|.time_local|.@timestamp|.timestamp|.time|.ts|.datetime,` +
 		`took=.request_time|.httpRequest.latency,took_ms=.duration_ms|.latency_ms,` +
@@ -93,6 +97,7 @@ var names = map[string]variable{
 	"end": {field: end}, "start": {field: start}, "took": {field: took}, "took_ms": {field: tookMillis},
 	"took_us": {field: tookMicros}, "took_ns": {field: tookNanos}, "status": {field: status}, "bytes": {field: size},
 	"agent": {field: agent, header: "User-Agent"}, "headers": {field: headers},
+	"domain": {field: domain}, "descriptors": {field: descriptors}, "hits": {field: addend},
 }
 
 // MapFields are the names that Options.Map may have; header.NAME too.

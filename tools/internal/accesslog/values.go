@@ -36,6 +36,9 @@ const (
 	agent
 	header
 	headers // a JSON object of names and values
+	domain
+	descriptors // a JSON list, as proto3 has them
+	addend
 )
 
 var (
@@ -57,11 +60,12 @@ type draft struct {
 	texts       texts
 	start, end  int64
 	path, query string
-	isHTTP      bool // the format has a method or a target
+	isHTTP      bool  // the format has a method or a target
+	untimed     int64 // of the last request without a time
 }
 
 func (d *draft) begin(r *Record) {
-	*r = Record{Took: Unknown, Status: Unknown, Bytes: Unknown, Fields: r.Fields[:0]}
+	*r = Record{Took: Unknown, Status: Unknown, Bytes: Unknown, Hits: Unknown, Fields: r.Fields[:0]}
 	d.Record, d.start, d.end, d.path, d.query = r, none, none, "", ""
 }
 
@@ -90,6 +94,10 @@ func (d *draft) set(f field, name, text string) (err error) {
 		d.query = strings.TrimPrefix(text, "?") // of Apache
 	case request:
 		err = d.setRequest(text)
+	case domain:
+		d.Domain = text
+	case descriptors:
+		err = d.setDescriptors(text)
 	case agent:
 		d.Agent = text
 		d.Fields = append(d.Fields, Field{name, text})
@@ -125,6 +133,9 @@ func (d *draft) setNumber(f field, text string) error {
 	case size:
 		d.Bytes, ok = decimal(text, 1)
 		err = errSize
+	case addend:
+		d.Hits, ok = decimal(text, 1)
+		err = errDescriptors
 	default:
 		return nil
 	}

@@ -121,7 +121,9 @@ func (c *Condition) meets(e *event, routes *rules.Set) bool {
 	}
 	var r rules.Request
 	e.request(&r)
-	r.Attributes = &values{Request: webvalues.Request{Host: e.host, RawQuery: e.query, Fields: &e.fields}}
+	if r.Attributes == nil {
+		r.Attributes = &values{Request: webvalues.Request{Host: e.host, RawQuery: e.query, Fields: &e.fields}}
+	}
 	routes.SetRoute(&r)
 	var buffer [1]*rules.Rule
 	return len(c.set.Match(&r, buffer[:0])) > 0

@@ -28,6 +28,10 @@ type event struct {
 	user   string
 	agent  string
 	fields fields
+
+	domain      string
+	descriptors []accesslog.Descriptor // of a RateLimitRequest, which is no HTTP request
+	hits        int64
 }
 
 // fields are the header fields of a request.
@@ -51,7 +55,40 @@ func refusedThen(status int) bool { return status == 429 || status == 503 }
 
 // request is what rules see.
 func (e *event) request(r *rules.Request) {
+	if len(e.descriptors) > 0 {
+		e.describe(r, 0)
+		return
+	}
 	*r = rules.Request{Method: e.method, Host: e.host, Path: e.path, User: e.user, Client: e.client}
+}
+
+// describe is what rules see of a descriptor.
+func (e *event) describe(r *rules.Request, i int) {
+	d := &e.descriptors[i]
+	*r = rules.Request{Service: e.domain, Client: e.client, DescriptorKeys: d.Keys, DescriptorValues: d.Values,
+		Attributes: (*described)(d)}
+}
+
+// A described is the attributes of a descriptor.
+type described accesslog.Descriptor
+
+// Header implements rules.Attributes: a descriptor has none.
+func (*described) Header(string) string { return "" }
+
+// Query implements rules.Attributes.
+func (*described) Query(string) string { return "" }
+
+// Cookie implements rules.Attributes.
+func (*described) Cookie(string) string { return "" }
+
+// Descriptor implements rules.Attributes.
+func (d *described) Descriptor(name string) string {
+	for i, key := range d.Keys {
+		if key == name {
+			return d.Values[i]
+		}
+	}
+	return ""
 }
 
 // Clients are identified by 64 bits: an address of IPv4, or a network /64 of IPv6, as rules count them by default.

@@ -43,6 +43,8 @@ var sentences = map[string][2]string{
 		"日志时间是请求开始（Apache）或结束（nginx）的时间，精度为 {resolution}。"},
 	"time_mixed": {"The log states when requests began in some formats, and ended in others, to {resolution}.",
 		"日志时间在一些格式中是请求开始的时间，在另一些中是结束的时间，精度为 {resolution}。"},
+	"time_order": {"The log has no times: its requests are decided a millisecond apart, in the order of the lines.",
+		"日志没有时间：请求按行的顺序、每毫秒一个判定。"},
 	"spread_even": {"Requests of one such unit of time are spread evenly, in the order of the log.",
 		"同一时间单位内的请求按日志顺序均匀分布。"},
 	"spread_first": {"Requests of one such unit of time are all decided at its begin.",

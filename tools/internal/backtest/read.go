@@ -120,7 +120,8 @@ func (r *reader) note(e *event, record *accesslog.Record) {
 		is    bool
 		count *int64
 	}{
-		{e.path == "", &r.counts.unformed}, {e.user == "", &r.counts.noUser}, {e.host == "", &r.counts.noHost},
+		{e.path == "" && len(e.descriptors) == 0, &r.counts.unformed}, {e.user == "", &r.counts.noUser},
+		{e.host == "", &r.counts.noHost},
 		{e.took == accesslog.Unknown, &r.counts.noDuration}, {e.status == 0, &r.counts.noStatus},
 		{!record.Client.IsValid(), &r.counts.noClient},
 	} {
@@ -140,7 +141,9 @@ func (r *reader) fill(e *event, record *accesslog.Record) {
 	e.client = r.client(record, e.fields)
 	e.id = idOf(e.client)
 	e.method, e.user, e.agent = record.Method, record.User, record.Agent
-	r.target(e, record)
+	if e.domain, e.descriptors, e.hits = record.Domain, record.Descriptors, record.Hits; len(e.descriptors) == 0 {
+		r.target(e, record)
+	}
 }
 
 // keep copies header fields, many to an allocation: the record's memory is used again.

@@ -56,9 +56,11 @@ type replayer struct {
 	kept   int64 // keys after the last sweep of the store
 	serial int64 // of leases
 
-	verdict gate.Verdict
-	request rules.Request
-	values  values
+	verdict  gate.Verdict
+	request  rules.Request
+	values   values
+	parts    []*part         // of the descriptors of a request
+	verdicts []*gate.Verdict // of the last request
 
 	leases  bool   // some rules hold leases
 	holding []bool // by rule: its limits depend on the response or its end
@@ -125,6 +127,10 @@ func (l *replayer) decide(ctx context.Context, e *event) (result, error) {
 		}
 	}
 	l.now = at
+	if len(e.descriptors) > 0 {
+		return l.together(ctx, e)
+	}
+	l.verdicts = append(l.verdicts[:0], &l.verdict)
 	if e.path == "" {
 		return undecided, nil
 	}

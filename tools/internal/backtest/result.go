@@ -225,7 +225,7 @@ func (r *replay) limitsOfLog(x *Log, n *readCounts, list *noteList) {
 		list.notes[len(list.notes)-1].Severe = true
 	}
 	if code, known := map[string]string{"start": "time_start", "end": "time_end", "start or end": "time_either",
-		"mixed": "time_mixed"}[x.TimeIs]; known {
+		"mixed": "time_mixed", string(accesslog.Order): "time_order"}[x.TimeIs]; known {
 		list.add(code, "resolution", x.Resolution)
 		list.add("spread_" + r.config.Spread.String())
 	}

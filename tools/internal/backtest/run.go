@@ -182,7 +182,7 @@ func (r *replay) decide(ctx context.Context, events []event) error {
 			return err
 		}
 		r.results[i] = result
-		r.stats.observe(e, r.main.now, &r.main.verdict, result, &r.hits[i])
+		r.stats.observe(e, r.main.now, r.main.verdicts, result, &r.hits[i])
 	}
 	var running sync.WaitGroup
 	for _, o := range r.others {

@@ -94,12 +94,19 @@ func windowed(rule *rules.Rule) *weir.Limit {
 	return nil
 }
 
-// observe counts the verdict on a request. x gets the rules that it matched, and the ones that refuse it.
-func (s *stats) observe(e *event, at int64, v *gate.Verdict, r result, x *hits) {
+// observe counts the verdicts on a request, one unless it has several descriptors. x gets the rules that it matched,
+// and the ones that refuse it.
+func (s *stats) observe(e *event, at int64, verdicts []*gate.Verdict, r result, x *hits) {
 	x.matched, x.refusing, x.claims = x.matched[:0], x.refusing[:0], x.claims[:0]
 	if r == undecided {
 		return
 	}
+	for _, v := range verdicts {
+		s.verdict(e, at, v, x)
+	}
+}
+
+func (s *stats) verdict(e *event, at int64, v *gate.Verdict, x *hits) {
 	if v.Outcome == gate.Denied && v.Rule != nil {
 		x.matched = append(x.matched, v.Rule.Index())
 		x.refusing = append(x.refusing, v.Rule.Index())

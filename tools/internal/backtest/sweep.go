@@ -286,7 +286,9 @@ func variant(file *rules.File, s *SweepOf, limit weir.Spec) (*rules.Set, error) 
 	}
 	rule.Candidate = rules.Candidate{}
 	// The main replayer has matched the request, and looked it up in the lists.
-	rule.Match, rule.Group, alone.Allow, alone.Deny = rules.Match{}, "", nil, nil
+	if rule.Group, alone.Allow, alone.Deny = "", nil, nil; len(rule.Match.DescriptorKeys) == 0 {
+		rule.Match = rules.Match{}
+	}
 	alone.Rules = []rules.Spec{rule}
 	set, err := rules.Compile(&alone)
 	if err != nil {

@@ -57,8 +57,10 @@ func (u *unmatched) observe(events []event) {
 	for i := range events {
 		e := &events[i]
 		e.request(&r)
-		u.values.Request = webvalues.Request{Host: e.host, RawQuery: e.query, Fields: &e.fields}
-		r.Attributes = &u.values
+		if r.Attributes == nil {
+			u.values.Request = webvalues.Request{Host: e.host, RawQuery: e.query, Fields: &e.fields}
+			r.Attributes = &u.values
+		}
 		u.config.Set.SetRoute(&r)
 		u.buffer = u.set.Match(&r, u.buffer[:0])
 		for _, rule := range u.buffer {
