@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -123,7 +124,29 @@ func (l *Limits) Convert(c *engine.Config) func([]*ratelimitconf.Config) (*rules
 		}
 		l.loaded.Add(1)
 		l.now.Store(newConfiguration(configs, named))
+		if c.Log != nil {
+			ignored(c.Log, configs)
+		}
 		return file, nil
+	}
+}
+
+// maxIgnored is the most fields without effect that are logged each time.
+const maxIgnored = 20
+
+// ignored logs the fields that the service accepts at places where they have no effect.
+func ignored(log *slog.Logger, configs []*ratelimitconf.Config) {
+	n := 0
+	for _, config := range configs {
+		for i := range config.Ignored {
+			p := &config.Ignored[i]
+			if n++; n <= maxIgnored {
+				log.Warn("field without effect: "+p.Message, "file", p.File, "line", p.Line)
+			}
+		}
+	}
+	if n > maxIgnored {
+		log.Warn("more fields without effect", "fields", n-maxIgnored)
 	}
 }
 
