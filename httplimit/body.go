@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -143,3 +145,17 @@ func (b *replayed) Read(p []byte) (n int, err error) {
 }
 
 func (b *replayed) Close() error { return b.body.Close() }
+
+// withMember is the request with one more member at the begin of the JSON object that is its body. The body was read.
+func (a *attributes) withMember(member string) *http.Request {
+	b := a.replayed
+	begin := bytes.IndexByte(b.text, '{') + 1
+	b.text = slices.Concat(b.text[:begin], []byte(member), []byte(","), b.text[begin:])
+	r := a.request
+	if r.ContentLength > 0 {
+		r.ContentLength = int64(len(b.text))
+		r.Header = r.Header.Clone()
+		r.Header.Set("Content-Length", strconv.Itoa(len(b.text)))
+	}
+	return r
+}

@@ -129,6 +129,7 @@ func (d *byRules) decide(c *call) {
 		c.policy = d.policy(v.Rule, c.checks[0].Limit)
 	}
 	if v.Outcome == gate.Passed && d.Explain == nil {
+		c.add(v)
 		c.followUp = d.followUp(c, v)
 	}
 }
@@ -289,7 +290,16 @@ func (c *call) bodyOf(v *gate.Verdict) Body {
 	if c.attributes.messages != nil && (rule == nil || rule.Response().Shape == "mcp") {
 		return c.answerMessages(rule, v)
 	}
-	if rule == nil || rule.Response().Body == "" {
+	if rule == nil {
+		return nil
+	}
+	if shaped := modelErrors[rule.Response().Shape]; shaped != nil {
+		return c.answerModel(shaped, rule, v)
+	}
+	if rule.Response().Shape == "problem" {
+		return Problem
+	}
+	if rule.Response().Body == "" {
 		return nil
 	}
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) { return refusal.BodyOf(rule) }
@@ -374,9 +384,13 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if c.Rule == nil || !c.Rule.Settles() {
 		return 0, false, nil
 	}
+	_, body := c.Rule.SettlesBy()
+	if body && (!s.returned || s.meter.broken) { // what is missing may state more
+		return 0, false, nil
+	}
 	s.answer.Header, s.answer.Bytes = s.lastLine, s.meter.bytes
 	units, err = c.Rule.Actual(s.answer)
-	if _, body := c.Rule.SettlesBy(); err != nil && body && s.status() >= http.StatusBadRequest {
+	if err != nil && body && s.status() >= http.StatusBadRequest {
 		return 0, true, nil
 	}
 	return units, true, err

@@ -132,19 +132,10 @@ func (d *byRules) followBatch(c *call) *followUp {
 
 // answerMessages is the body of a refusal of messages: an answer to each.
 func (c *call) answerMessages(rule *rules.Rule, v *gate.Verdict) Body {
-	messages, data, limited, results := c.attributes.messages, mcp.Data{}, "", false
-	status := http.StatusOK
+	data, limited := c.refusedBy(rule, v)
+	messages, results, status := c.attributes.messages, false, http.StatusOK
 	if rule != nil {
-		data.Rule, results, status = rule.Name(), rule.Response().As == "result", rule.MessageStatus()
-	}
-	if v != nil && v.Outcome == gate.Refused {
-		if worst, ok := v.Worst(); ok && !worst.Ban && (rule == nil || rule.Response().Fields != "none") {
-			remaining := worst.Decision.Remaining
-			data.Limit, data.Remaining = worst.Claim.Limit.String(), &remaining
-		}
-		if _, _, own := wording.Own(v, &c.view, nil); !own && rule != nil {
-			limited = rule.DisplayName()
-		}
+		results, status = rule.Response().As == "result", rule.MessageStatus()
 	}
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
 		if refusal.sent = status; !messages.Expects() {

@@ -18,6 +18,7 @@ type meter struct {
 	copy     io.WriteCloser // gets what is sent; nil: not needed
 	status   int
 	bytes    int64
+	broken   bool // a write failed
 }
 
 // Unwrap supports http.ResponseController.
@@ -53,7 +54,7 @@ func (m *meter) close() {
 func (m *meter) Write(b []byte) (int, error) {
 	m.begin(http.StatusOK)
 	n, err := m.ResponseWriter.Write(b)
-	if m.copy != nil {
+	if m.broken = m.broken || err != nil; m.copy != nil {
 		m.copy.Write(b[:n])
 	}
 	m.wrote(int64(n))

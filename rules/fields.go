@@ -100,7 +100,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"`true`, or `false`: the rule is [disabled](rollout.md#disabled-rules)", "`true`"},
 	{"preset", choice(presetWords, func(s *Spec) *string { return &s.Preset }),
 		"`mcp`: the rule limits what [agents](../howto/agents.md#what-the-preset-stands-for) ask of a server of the " +
-			"Model Context Protocol. `weir check` shows the fields that it stands for", "none"},
+			"Model Context Protocol; `openai`, `anthropic`, `gemini`, `ollama`: the rule limits the tokens of a " +
+			"[model API](../howto/llm.md). `weir check` shows the fields that it stands for", "none"},
 	{"match", nested(&matchFields, func(s *Spec) *Match { return &s.Match }),
 		"which [requests](matching.md#match)", "all"},
 	{"group", text("name", func(s *Spec) *string { return &s.Group }),
@@ -128,6 +129,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](exceptions.md#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
 		"units of a request: a number, or [its origin](counting.md#cost)", "1, and callers may state another"},
+	{"stream", nested(&streamFields, func(s *Spec) *Stream { return &s.Stream }),
+		"how [streams](../howto/llm.md#streams) are counted", "by `cost.settle`"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
 		"which [responses](counting.md#counting-by-response) count: the units of other requests are given back",
 		"every request counts"},
@@ -367,6 +370,14 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 		"of a request that does not state `from`: `default`, or `deny`: it is answered 400", "`default`"},
 }}
 
+var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{
+	{"ask_usage", value[Stream]{shape: shape{name: "enabled"}, read: func(d *decoder, p place, n *yaml.Node,
+		s *Stream) {
+		s.AskUsage = new(d.truth(p, n))
+	}}, "`true`: a request for a stream without `stream_options` gets `include_usage`, without which OpenAI's API " +
+		"does not state the usage", "`false`"},
+}}
+
 var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf]{
 	{"status", list("status_range", bounds.Values, func(c *CountIf) *[]string { return &c.Status }),
 		"of the response: `401`, a class such as `4xx`, a range such as `400-499`, or a list of these", "any"},
@@ -421,7 +432,8 @@ var responseFields = mapping[Response]{"response", "leave it out", []field[Respo
 		"`problem`; of the gateway a [page](forwarding.md#responses) for browsers"},
 	{"shape", choice(shapes, func(r *Response) *string { return &r.Shape }),
 		"in place of `body`: `mcp`, a [message of the Model Context Protocol](../howto/agents.md#refusals), with the " +
-			"status 200 unless `status` states another", "none"},
+			"status 200 unless `status` states another; `openai`, `anthropic`, `gemini`, `ollama`: an [error of that " +
+			"API](../howto/llm.md#refusals); `problem`", "none"},
 	{"as", choice(mcpAnswers, func(r *Response) *string { return &r.As }),
 		"of the shape `mcp`: `error`, or `result`, a result with `isError` for the calls of tools", "`error`"},
 	{"content_type", text("content_type", func(r *Response) *string { return &r.ContentType }),

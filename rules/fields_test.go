@@ -85,7 +85,7 @@ func TestEveryFieldIsInItsTable(t *testing.T) {
 func TestOverlaySetsWhatMatchesNothing(t *testing.T) {
 	others := []string{"name", "enabled", "match", "group", "schedule", "allow", "deny", "key", "on_missing", "limit",
 		"overrides", "count_if", "once", "hold_until", "alias", "replaces", "quota", "metadata",
-		"preset"}
+		"preset", "stream"}
 	for _, r := range sectionOf(&ruleFields).rows {
 		if slices.Contains(overlayWords, r.word) == slices.Contains(others, r.word) {
 			t.Errorf("%s: may an overlay set it? Not if it changes which requests the rule matches, or its key", r.word)

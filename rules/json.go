@@ -146,6 +146,9 @@ func (b *builder) jsonPaths() {
 			}
 		}
 		paths = append(paths, rule.cost.from.paths()...)
+		if rule.asksUsage {
+			paths = append(paths, streamPath, optionsPath)
+		}
 		answers = append(answers, rule.cost.settle.paths()...)
 	}
 	b.set.paths, b.set.answers = b.compiledPaths(paths), b.compiledPaths(answers)

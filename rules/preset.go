@@ -13,7 +13,13 @@ type preset struct {
 	expand func(s *Spec) (fields []string)
 }
 
-var presets = []preset{{"mcp", expandMCP}}
+var presets = func() []preset {
+	list := []preset{{"mcp", expandMCP}}
+	for i := range modelAPIs {
+		list = append(list, preset{modelAPIs[i].word, modelAPIs[i].expand})
+	}
+	return list
+}()
 
 // presetWords are the words of preset; "" is none.
 var presetWords = func() (words []string) {

@@ -166,3 +166,36 @@ func loaded(t *testing.T, text string) *rules.Set {
 	}
 	return set
 }
+
+// TestPresetsOfModels: an estimate that the limit can grant, the usage, and refusals of the API; a rule that states its own
+// cost, or counts requests at a time, keeps it.
+func TestPresetsOfModels(t *testing.T) {
+	const openAI = "json.usage.total_tokens or json.response.usage.total_tokens"
+	for text, want := range map[string]string{
+		"preset: openai, limit: 100000/1m":                                  "[POST] 1000 32768 " + openAI + " true openai",
+		"preset: openai, limit: 500/1m":                                     "[POST] 500 500 " + openAI + " true openai",
+		"preset: openai, limit: [5000/1m, calendar 900000/month]":           "[POST] 1000 5000 " + openAI + " true openai",
+		"preset: openai, algorithm: fixed_window, limit: 700/1m":            "[POST] 700 700 " + openAI + " true openai",
+		"preset: openai, limit: 9000/1m, cost: {max: 400, default: 100}":    "[POST] 100 400 " + openAI + " true openai",
+		"preset: openai, limit: 9000/1m, cost: {settle: json.usage.cost}":   "[POST] 0 0 json.usage.cost false openai",
+		"preset: openai, limit: 9000/1m, cost: 1":                           "[POST] 0 0  false openai",
+		"preset: openai, limit: concurrency 5 ttl 1m":                       "[POST] 0 0  false openai",
+		"preset: openai, limit: 9000/1m, stream: {ask_usage: false}":        "[POST] 1000 9000 " + openAI + " false openai",
+		"preset: openai, limit: 9000/1m, response: {shape: problem}":        "[POST] 1000 9000 " + openAI + " true problem",
+		"preset: gemini, limit: 9000/1m, match: {method: [POST, PUT]}":      "[POST PUT] 1000 9000 json.usageMetadata.totalTokenCount false gemini",
+		"preset: ollama, limit: 9000/1m, key: u, response: {body: problem}": "[POST] 1000 9000 json.prompt_eval_count + json.eval_count false ",
+	} {
+		text = strings.Replace(text, "key: u", "key: [client.ip]", 1)
+		file, err := rules.Parse("f", []byte("rules: [{name: a, "+text+"}]"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		s := file.Rules[0].Expanded()
+		asks := s.Stream.AskUsage != nil && *s.Stream.AskUsage
+		got := fmt.Sprint(s.Match.Method, " ", s.Cost.Default, " ", s.Cost.Max, " ", s.Cost.Settle, " ", asks, " ", s.Response.Shape)
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

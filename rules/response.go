@@ -18,15 +18,24 @@ type Response struct {
 	// other text, with placeholders: see Rule.Body. "" is "problem", or a page for clients who prefer one.
 	Body        string
 	ContentType string // of a text; "" is text/plain; charset=utf-8
-	// Shape is "mcp" for an answer to a message of the Model Context Protocol, in place of Body; "" is Body.
+	// Shape is "mcp" for an answer to a message of the Model Context Protocol, "openai", "anthropic", "gemini" or
+	// "ollama" for an error of that API, or "problem", in place of Body; "" is Body.
 	Shape string
 	As    string // of Shape: "error", as also "", or "result", which calls of tools are answered with
 }
 
-const shapeMCP = "mcp"
+const (
+	shapeMCP       = "mcp"
+	shapeOpenAI    = "openai"
+	shapeAnthropic = "anthropic"
+	shapeGemini    = "gemini"
+	shapeOllama    = "ollama"
+	shapeProblem   = "problem"
+)
 
 var (
-	shapes     = []string{"", shapeMCP}
+	shapes = []string{"", shapeMCP, shapeOpenAI, shapeAnthropic, shapeGemini, shapeOllama, shapeProblem}
+
 	mcpAnswers = []string{"", "error", "result"}
 )
 

@@ -22,6 +22,7 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
+	asksUsage     bool     // see Addition
 	countIf       *countIf // nil: every request counts
 	full          bool     // see ChargeFull
 	byPath        bool     // see ByPath
@@ -89,6 +90,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	word(b, at(i, "preset"), s.Preset, presetWords)
 	rule.cost = b.cost(i, s)
+	rule.asksUsage = s.Stream.AskUsage != nil && *s.Stream.AskUsage
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)

@@ -52,6 +52,7 @@ type Spec struct {
 	Limit        []string            // texts of weir.ParseLimit, at least one; or "none" or "unlimited" alone
 	Overrides    []Override          // other limits for some keys
 	Cost         Cost                // the zero Cost is 1, and callers may state another
+	Stream       Stream              // how streams are counted
 	CountIf      CountIf             // the zero CountIf counts every request
 	Charge       Charge              // "" is ChargeFitting
 	Mode         Mode                // "" is Enforce

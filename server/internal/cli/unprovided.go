@@ -54,8 +54,10 @@ func unknownKey(rule *rules.Rule, need, component string) string {
 func keysNote(set *rules.Set) string {
 	var texts []string
 	for _, rule := range set.Rules() {
+		reads := false // of the values of its body one is enough
 		for need, component := range rule.Unprovided() {
-			if rule.Enabled() {
+			if rule.Enabled() && !(reads && need == "body") {
+				reads = reads || need == "body"
 				texts = append(texts, "rule "+rule.Name()+" counts by "+component+startsWith(need))
 			}
 		}

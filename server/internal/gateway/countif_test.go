@@ -143,8 +143,14 @@ func TestLoginsAreCountedExactly(t *testing.T) {
 // engineOn opens the server's engine. Its timeout is long, so that a slow machine does not decide locally.
 func engineOn(t *testing.T, store string) *engine.Engine {
 	t.Helper()
+	return engineWith(t, store, loginRules)
+}
+
+// engineWith is engineOn with the text of rules.
+func engineWith(t *testing.T, store, text string) *engine.Engine {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(file, []byte(loginRules), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e, err := engine.Open(t.Context(), engine.Config{Rules: file, Store: store, Timeout: time.Minute,

@@ -1,0 +1,125 @@
+package rules
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/jsonvalues"
+)
+
+// A modelAPI is what a preset knows of the API of language models: where tokens stand, and the form of its errors.
+type modelAPI struct {
+	word     string
+	from     string // the estimate: the most tokens of the answer, and a fourth of the prompt's bytes
+	settle   string
+	asks     bool // a stream states its usage only if the request asks for it
+	refusals string
+}
+
+// estimated is the cost of an answer if the request does not bound it.
+const estimated = 1000
+
+// modelAPIs are by the references of the APIs. Tokens that Anthropic reads from its cache are not counted, as its own
+// limits do not.
+var modelAPIs = []modelAPI{
+	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000 + " +
+		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt)",
+		"json.usage.total_tokens or json.response.usage.total_tokens", true, shapeOpenAI},
+	{"anthropic", "json.max_tokens or 1000 + 0.25 * bytes(json.messages) + 0.25 * bytes(json.system)",
+		"json.usage.input_tokens or json.message.usage.input_tokens + " +
+			"json.usage.cache_creation_input_tokens or json.message.usage.cache_creation_input_tokens + " +
+			"json.usage.output_tokens or json.message.usage.output_tokens", false, shapeAnthropic},
+	{"gemini", "json.generationConfig.maxOutputTokens or 1000 + 0.25 * bytes(json.contents)",
+		"json.usageMetadata.totalTokenCount", false, shapeGemini},
+	{"ollama", "json.options.num_predict or 1000 + 0.25 * bytes(json.messages) or bytes(json.prompt)",
+		"json.prompt_eval_count + json.eval_count", false, shapeOllama},
+}
+
+// expand sets what the rule leaves open.
+func (m *modelAPI) expand(s *Spec) (fields []string) {
+	if len(s.Match.Method) == 0 {
+		s.Match.Method = []string{"POST"}
+		fields = append(fields, "match: {method: POST}")
+	}
+	if c := &s.Cost; c.Units == 0 && c.From == "" && c.Settle == "" && c.By == "" && !s.leases() {
+		c.From, c.Settle = m.from, m.settle
+		if c.Max == 0 {
+			c.Max = s.mostOfAll()
+		}
+		if c.Default == 0 {
+			c.Default = min(estimated, c.Max)
+		}
+		fields = append(fields, "cost: {from: "+c.From+", default: "+strconv.FormatInt(c.Default, 10)+", max: "+
+			strconv.FormatInt(c.Max, 10)+", settle: "+c.Settle+"}")
+	}
+	if m.asks && s.Stream.AskUsage == nil && s.Cost.Settle == m.settle {
+		s.Stream.AskUsage = new(true)
+		fields = append(fields, "stream: {ask_usage: true}")
+	}
+	if s.Response.Body == "" && s.Response.Shape == "" {
+		s.Response.Shape = m.refusals
+		fields = append(fields, "response: {shape: "+m.refusals+"}")
+	}
+	return fields
+}
+
+// leases reports whether a limit of the rule is of requests at a time.
+func (s *Spec) leases() bool {
+	for _, text := range s.Limit {
+		if strings.HasPrefix(strings.TrimSpace(s.Algorithm+" "+text), "concurrency") {
+			return true
+		}
+	}
+	return false
+}
+
+// maxEstimate is the largest estimate of a preset.
+const maxEstimate = 32_768
+
+// mostOfAll is the largest estimate that each limit of the rule can grant.
+func (s *Spec) mostOfAll() int64 {
+	most := int64(maxEstimate)
+	texts := s.Limit
+	for i := range s.Overrides {
+		texts = append(texts[:len(texts):len(texts)], s.Overrides[i].Limit...)
+	}
+	for _, text := range texts {
+		spec, err := weir.ParseLimit(strings.TrimSpace(s.Algorithm + " " + text))
+		if err != nil { // Compile reports it
+			continue
+		}
+		if limit, err := weir.NewLimit("limit", spec); err == nil {
+			most = min(most, limit.Most())
+		}
+	}
+	return most
+}
+
+// A Stream is how responses that are streams are counted.
+type Stream struct {
+	AskUsage *bool // add to requests for a stream what makes the API state its usage; nil: false
+}
+
+// AsksUsage reports whether the rule adds to requests what makes the API state its usage.
+func (r *Rule) AsksUsage() bool { return r.asksUsage }
+
+// Addition is the member that a rule that AsksUsage adds to the body of a request, before the other members; "" if it
+// adds none.
+func (r *Rule) Addition(body *JSON) string {
+	if body == nil || body.values == nil {
+		return ""
+	}
+	stream, options := body.at(streamPath), body.at(optionsPath)
+	if string(stream.Text) != "true" || stream.Kind != jsonvalues.Bool || options.Kind != jsonvalues.Missing ||
+		options.Doubtful {
+		return ""
+	}
+	return `"stream_options":{"include_usage":true}`
+}
+
+// Paths of OpenAI's API.
+const (
+	streamPath  = "stream"
+	optionsPath = "stream_options"
+)
