@@ -12,8 +12,8 @@ func TestEnvoySettings(t *testing.T) {
 	for _, one := range []struct{ path, value, want string }{
 		{"envoy.health", "config,redis", `server.envoy.health has "redis"; allowed: config, rules, store`},
 		{"envoy.headers", "a,b", "server.envoy.headers has 2 names; allowed: three"},
-		{"envoy.xds.metadata", "a", `server.envoy.xds.metadata has "a"; allowed: KEY=VALUE`},
-		{"envoy.xds.headers", "=a", `server.envoy.xds.headers has "=a"; allowed: KEY=VALUE`},
+		{"envoy.xds.metadata", "a", `server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`},
+		{"envoy.xds.headers", "a=b,=c", `server.envoy.xds.headers: value 2 is wrong; allowed: KEY=VALUE`},
 		{"envoy.near_limit", "0", `server.envoy.near_limit is "0"; allowed: a number above 0 and at most 1`},
 		{"envoy.near_limit", "1.1", `server.envoy.near_limit is "1.1"`},
 		{"envoy.near_limit", "NaN", `server.envoy.near_limit is "NaN"`},
@@ -35,5 +35,20 @@ func TestEnvoySettings(t *testing.T) {
 	s.EnvoyConfig = "/data"
 	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "leave one out") {
 		t.Errorf("a directory and a management server: %v", err)
+	}
+}
+
+// TestHeadersAreNotShown: their values may be secrets. A change of one is seen.
+func TestHeadersAreNotShown(t *testing.T) {
+	shown := func(value string) string {
+		s := &rules.Server{XDSHeaders: []string{"authorization=" + value}}
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+		return strings.Join(s.Values()["envoy.xds.headers"], ",")
+	}
+	one, other := shown("secret"), shown("secret2")
+	if !strings.HasPrefix(one, "authorization=#") || strings.Contains(one, "secret") || one == other || one != shown("secret") {
+		t.Errorf("shown are %s and %s", one, other)
 	}
 }

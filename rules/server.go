@@ -69,10 +69,10 @@ func (b *builder) envoy(s *Server) {
 			"/stats/prometheus, but not /livez and /readyz", p)
 	}
 	for field, list := range map[string][]string{"metadata": s.XDSMetadata, "headers": s.XDSHeaders} {
-		for _, given := range list {
-			if key, _, ok := strings.Cut(given, "="); !ok || key == "" {
-				b.add(at(-1, "server.envoy.xds."+field), "server.envoy.xds.%s has %.80q; allowed: KEY=VALUE", field,
-					given)
+		for j, given := range list {
+			if key, _, ok := strings.Cut(given, "="); !ok || key == "" { // it may be a secret
+				b.add(at(-1, "server.envoy.xds."+field), "server.envoy.xds.%s: value %d is wrong; allowed: KEY=VALUE",
+					field, j+1)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -231,7 +232,7 @@ var xdsFields = mapping[Server]{"server_envoy_xds", "leave it out", []field[Serv
 	{"node", setting("text", func(s *Server) *string { return &s.XDSNode }), "id of this node", "`default`"},
 	{"metadata", texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSMetadata }),
 		"metadata of this node, each `KEY=VALUE`", "none"},
-	{"headers", texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSHeaders }),
+	{"headers", veiled(texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSHeaders })),
 		"headers of the call, each `KEY=VALUE`", "none"},
 	{"tls", truth(func(s *Server) *bool { return &s.XDSTLS }), "connect with TLS", "`false`"},
 	{"ca", setting("text", func(s *Server) *string { return &s.XDSCA }),
@@ -373,6 +374,19 @@ func texts(name string, most int, at func(*Server) *[]string) value[Server] {
 	v := list(name, most, at)
 	v.commas = true
 	v.show = func(s *Server) []string { return *at(s) }
+	return v
+}
+
+// veiled shows a digest in place of each VALUE of a list of KEY=VALUE, since it may be a secret.
+func veiled(v value[Server]) value[Server] {
+	show := v.show
+	v.show = func(s *Server) (list []string) {
+		for _, text := range show(s) {
+			key, value, _ := strings.Cut(text, "=")
+			list = append(list, fmt.Sprintf("%s=#%.3x", key, sha256.Sum256([]byte(value))))
+		}
+		return list
+	}
 	return v
 }
 

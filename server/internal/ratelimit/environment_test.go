@@ -138,7 +138,7 @@ func TestReadRefuses(t *testing.T) {
 		"USE_PROMETHEUS=1 PROMETHEUS_PATH=m":          `PROMETHEUS_PATH: server.metrics.path is "m"; allowed: a path`,
 		"TRACING_ENABLED=1 TRACING_SAMPLING_RATE=all": `TRACING_SAMPLING_RATE is "all"; allowed: a number`,
 		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a": `CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is "a"; allowed: KEY:VALUE`,
-		"CONFIG_GRPC_XDS_NODE_METADATA=a":             `CONFIG_GRPC_XDS_NODE_METADATA: server.envoy.xds.metadata has "a"; allowed: KEY=VALUE`,
+		"CONFIG_GRPC_XDS_NODE_METADATA=a":             `CONFIG_GRPC_XDS_NODE_METADATA: server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`,
 	} {
 		_, err := ratelimit.Read(append([]string{"REDIS_URL=redis:6379"}, strings.Fields(env)...))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {

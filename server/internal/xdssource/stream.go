@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -214,6 +215,11 @@ func (d *dialer) because(err error) error {
 		return err
 	case s.Code() == codes.ResourceExhausted:
 		return fmt.Errorf("%s (max_message is %d bytes)", s.Message(), d.config.MaxMessage)
+	}
+	if quoted, ok := strings.CutPrefix(s.Message(), "connection error: desc = "); ok {
+		if text, err := strconv.Unquote(quoted); err == nil {
+			return errors.New(strings.TrimPrefix(text, "transport: "))
+		}
 	}
 	return fmt.Errorf("%v: %s", s.Code(), s.Message())
 }

@@ -291,7 +291,7 @@ func TestControlPlaneRestarts(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.leave()
 		time.Sleep(10 * time.Second)
-		r.Sent("bad: control-plane:18001: Unavailable: ") // the last rules stay in force
+		r.Sent("bad: control-plane:18001: Error while dialing: connection refused") // the last rules stay in force
 		r.begin()
 		r.set("1", limited("a", 9))
 		time.Sleep(time.Minute)
@@ -327,7 +327,7 @@ func TestBackoff(t *testing.T) {
 		r.gaps()
 		time.Sleep(time.Hour)
 		slower(r.t, r.gaps()[1:]) // without the hour before
-		r.Sent("bad: Unavailable")
+		r.Sent("bad: connection refused")
 	})
 }
 
