@@ -142,10 +142,7 @@ func (c *call) answerMessages(rule *rules.Rule, v *gate.Verdict) Body {
 			refusal.sent = refusal.Status
 		}
 		data.RetryAfter = max(0, refusal.RetryAfter)
-		text := refusal.Message
-		if limited != "" {
-			text += wording.Limited(refusal.Language, limited, data.Limit)
-		}
+		text := refusal.Message + limited(refusal.Language)
 		return "application/json", messages.Refuse(&mcp.Refusal{Code: refusal.Status, Message: text, Data: data,
 			Results: results})
 	}

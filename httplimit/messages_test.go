@@ -44,9 +44,9 @@ func answerTo(id, rest string) string {
 }
 
 const (
-	toolIsOver = `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is sliding_log 3/1m (rule each-tool).",` +
+	toolIsOver = `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is 3 in 1 minute (rule each-tool).",` +
 		`"data":{"rule":"each-tool","limit":"sliding_log 3/1m","remaining":0,"retry_after":60}}`
-	writesAreOver = `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is sliding_log 2/1m (rule writes).",` +
+	writesAreOver = `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is 2 in 1 minute (rule writes).",` +
 		`"data":{"rule":"writes","limit":"sliding_log 2/1m","remaining":0,"retry_after":60}}`
 )
 
@@ -61,7 +61,7 @@ func TestCallsOfTools(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":8,"method":"tools/list"}`, ""}, {`{"jsonrpc":"2.0","id":8,"result":{}}`, ""},
 		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, ""}, {`{"jsonrpc":"2.0","id":8,"method":"initialize"}`, ""},
 		{`{"jsonrpc":"2.0","id":9,"method":"ping"}`, ""},
-		{call("11", "dear"), answerTo("11", `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is sliding_log 6/1m (rule all).",`+
+		{call("11", "dear"), answerTo("11", `{"code":429,"message":"Too many requests: try again in 1 minute. The limit is 6 in 1 minute (rule all).",`+
 			`"data":{"rule":"all","limit":"sliding_log 6/1m","remaining":1,"retry_after":60}}`)},
 		{`{"jsonrpc":"2.0","id":12,"method":"prompts/get","params":{"name":"get"}}`, ""}, // by all alone
 	}
@@ -112,7 +112,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-const neverFits = `{"code":429,"message":"This request costs more than the limit ever grants: waiting does not help, request less. The limit is sliding_log 2/1m (rule writes).",` +
+const neverFits = `{"code":429,"message":"This request costs more than the limit ever grants: waiting does not help, request less. The limit is 2 in 1 minute (rule writes).",` +
 	`"data":{"rule":"writes","limit":"sliding_log 2/1m","remaining":2}}`
 
 var oneIsLeft = strings.Replace(toolIsOver, `"remaining":0`, `"remaining":1`, 1)

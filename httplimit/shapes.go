@@ -5,26 +5,32 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/mcp"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
 
-// refusedBy is what a refusal says of the limit, and the sentence about it; "" if the rule has a message of its own.
-func (c *call) refusedBy(rule *rules.Rule, v *gate.Verdict) (data mcp.Data, limited string) {
+// refusedBy is what a refusal says of the limit, and a sentence about it, by language; "" if the rule has a message of
+// its own.
+func (c *call) refusedBy(rule *rules.Rule, v *gate.Verdict) (data mcp.Data, limited func(language string) string) {
+	limited = func(string) string { return "" }
 	if rule != nil {
 		data.Rule = rule.Name()
 	}
 	if v == nil || v.Outcome != gate.Refused {
-		return data, ""
+		return data, limited
 	}
+	var limit *weir.Limit
 	if worst, ok := v.Worst(); ok && !worst.Ban && (rule == nil || rule.Response().Fields != "none") {
 		remaining := worst.Decision.Remaining
-		data.Limit, data.Remaining = worst.Claim.Limit.String(), &remaining
+		limit = worst.Claim.Limit
+		data.Limit, data.Remaining = limit.String(), &remaining
 	}
 	if _, _, own := wording.Own(v, &c.view, nil); !own && rule != nil {
-		limited = rule.DisplayName()
+		name := rule.DisplayName()
+		limited = func(language string) string { return wording.Limited(language, name, limit) }
 	}
 	return data, limited
 }
@@ -86,10 +92,7 @@ func (c *call) answerModel(shaped modelError, rule *rules.Rule, v *gate.Verdict)
 	data, limited := c.refusedBy(rule, v)
 	return func(_ *http.Request, refusal *Refusal) (string, []byte) {
 		data.RetryAfter = max(0, refusal.RetryAfter)
-		text := refusal.Message
-		if limited != "" {
-			text += wording.Limited(refusal.Language, limited, data.Limit)
-		}
+		text := refusal.Message + limited(refusal.Language)
 		body, _ := json.Marshal(shaped(refusal, text, data))
 		return "application/json", body
 	}

@@ -3,6 +3,7 @@
 package wording
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -99,17 +100,26 @@ func never(accept []string) (text, language string) {
 		"该请求的用量超过限额的上限，等待也无法通过，请减少用量。")
 }
 
-// Limited is a sentence that says what is limited, for a reader who sees no fields; limit is "" if it is not shown.
-func Limited(language, rule, limit string) string {
+// Limited is a sentence that says what is limited, for a reader who sees no fields; a nil limit is not shown.
+func Limited(language, rule string, limit *weir.Limit) string {
+	zh := language == "zh"
 	switch {
-	case language == "zh" && limit == "":
+	case limit == nil && zh:
 		return "规则：" + rule + "。"
-	case language == "zh":
-		return "限额为 " + limit + "（规则：" + rule + "）。"
-	case limit == "":
+	case limit == nil:
 		return " The rule is " + rule + "."
 	}
-	return " The limit is " + limit + " (rule " + rule + ")."
+	units := strconv.FormatInt(cmp.Or(limit.Refill(), limit.Capacity()), 10)
+	window := timewords.Of(language).Window(limit)
+	switch {
+	case limit.Leases() && zh:
+		return "限额：同时 " + units + "（规则：" + rule + "）。"
+	case limit.Leases():
+		return " The limit is " + units + " at once (rule " + rule + ")."
+	case zh:
+		return "限额：每" + window + " " + units + "（规则：" + rule + "）。"
+	}
+	return " The limit is " + units + " in " + window + " (rule " + rule + ")."
 }
 
 // MissingKey is the text for a request without the key of its limit.

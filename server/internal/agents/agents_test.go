@@ -77,7 +77,7 @@ type refusal struct {
 
 // says reports whether a refusal has all that the program and the model need.
 func (r *refusal) says() bool {
-	return r.Code == 429 && strings.Contains(r.Message, "try again in") && strings.Contains(r.Message, "5/1h (rule each-tool)") &&
+	return r.Code == 429 && strings.Contains(r.Message, "try again in") && strings.Contains(r.Message, "The limit is 5 in 1 hour (rule each-tool)") &&
 		r.Data.Rule == "each-tool" && strings.HasSuffix(r.Data.Limit, "5/1h") && r.Data.Remaining != nil && *r.Data.Remaining < 5 &&
 		r.Data.RetryAfter > 3500 && r.Data.RetryAfter <= 3600
 }
@@ -362,5 +362,53 @@ func TestBatchesOfARevision(t *testing.T) {
 				t.Errorf("%+v: %+v", step, a)
 			}
 		}
+	}
+}
+
+// TestStreamsPassAtOnce: each event reaches the client before the server sends the next one, byte for byte, and the call
+// holds its slot until the stream has ended.
+func TestStreamsPassAtOnce(t *testing.T) {
+	events := []string{": ping\r\n\r\n", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+		"id: 7\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\n", "data: \"result\":{}}\n\n"}
+	read := make(chan bool)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, event := range events {
+			io.WriteString(w, event)
+			http.NewResponseController(w).Flush()
+			<-read
+		}
+	}))
+	defer upstream.Close()
+	url := gateway(t, "rules: [{name: at-once, preset: mcp, match: {path: /mcp}, limit: concurrency 1 ttl 1m}]\n", upstream.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	call := func() *http.Response {
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search"}}`
+		r, _ := http.NewRequestWithContext(ctx, "POST", url+"/mcp", strings.NewReader(body))
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	for range 2 {
+		stream := call()
+		for _, event := range events {
+			got := make([]byte, len(event))
+			if _, err := io.ReadFull(stream.Body, got); err != nil || string(got) != event {
+				t.Fatalf("%q: %q, %v", event, got, err)
+			}
+			refused := call()
+			if text, _ := io.ReadAll(refused.Body); !strings.Contains(string(text), `"rule":"at-once"`) {
+				t.Errorf("a call beside the stream: %s", text)
+			}
+			refused.Body.Close()
+			read <- true
+		}
+		if rest, err := io.ReadAll(stream.Body); err != nil || len(rest) > 0 {
+			t.Errorf("%q, %v", rest, err)
+		}
+		stream.Body.Close()
 	}
 }
