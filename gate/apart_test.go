@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -21,8 +22,16 @@ rules:
   - {name: free, match: {descriptor: {free: "*"}}, quota: true, limit: unlimited}
   - {name: all, match: {descriptor: {all: "*"}}, alias: usual, limit: fixed_window 1/100d}
   - {name: gold, match: {descriptor: {gold: "*"}}, alias: special, replaces: usual, limit: fixed_window 2/100d}
+  - {name: later, match: {descriptor: {later: "*"}}, replaces: usual, limit: unlimited, schedule: {days: NEVER}}
+  - {name: off, enabled: false, match: {descriptor: {off: "*"}}, replaces: usual, limit: unlimited}
+  - {name: open, match: {descriptor: {open: "*"}}, deny: {descriptor.open: mallory}, limit: unlimited}
+  - {name: banned, match: {descriptor: {banned: "*"}}, limit: fixed_window 1/100d, ban: {after: 1 refusals within 1d, for: 2d}}
+  - {name: once, match: {descriptor: {once: "*"}}, limit: fixed_window 1/100d, once: {by: descriptor.id, for: 1h}}
   - {name: top, match: {descriptor: {top: "*"}}, replaces: [usual, special], limit: unlimited}
 `
+
+// never is a day that is not today, and neither soon nor just over.
+var never = strings.ToLower(time.Now().UTC().AddDate(0, 0, 3).Weekday().String()[:3])
 
 // told is the outcome of each request.
 func told(questions []gate.Question) string {
@@ -79,6 +88,32 @@ var apartCalls = map[string][]callStep{
 		{call: "far plain", want: "refused limit_exceeded, passed within_limits", spent: true},
 		{call: "plain", want: "passed within_limits", spent: true}, {call: "plain", want: "refused limit_exceeded", spent: true},
 	},
+	"a quota of one request refuses": {
+		{call: "near", want: "passed within_limits", act: gate.Quota}, {call: "near", want: "refused limit_exceeded", act: gate.Quota},
+	},
+	"spent quotas of a refused call stay charged": {
+		{call: "plain", want: "passed within_limits"}, {call: "plain", want: "passed within_limits"},
+		{call: "plain", want: "passed within_limits"},
+		{call: "near plain", want: "refused other_refused, refused limit_exceeded", spent: true},
+		{call: "near", want: "refused limit_exceeded"},
+	},
+	"an unlimited request is no quota that passes": {
+		{call: "near free", want: "passed within_limits, passed no_rule", act: gate.Quota},
+		{call: "near free", want: "refused limit_exceeded, refused other_refused", act: gate.Quota},
+	},
+	"refusals of spent units count towards bans": {
+		{call: "banned", want: "passed within_limits", spent: true}, {call: "banned", want: "refused limit_exceeded", spent: true},
+		{call: "banned", want: "refused banned"},
+	},
+	"an id is not charged with spent units": {
+		{call: "once", want: "passed within_limits"}, {call: "once+id", want: "refused limit_exceeded", spent: true},
+		{call: "once+id", want: "refused limit_exceeded"},
+	},
+	"a rule that is not active replaces nothing": {
+		{call: "all later", want: "passed within_limits, passed no_rule"}, {call: "all later", want: "refused limit_exceeded, refused other_refused"},
+		{call: "all off", want: "refused limit_exceeded, refused other_refused"},
+	},
+	"an unlimited rule denies": {{call: "open=mallory", want: "denied deny_list"}, {call: "open", want: "passed no_rule"}},
 	"a rule replaces rules of other requests and of its own": {
 		{call: "all", want: "passed within_limits"},
 		{call: "all gold", want: "passed no_rule, passed within_limits"}, {call: "gold all", want: "passed within_limits, passed no_rule"},
@@ -92,13 +127,17 @@ var apartCalls = map[string][]callStep{
 func TestRequestsThatAreDecidedApart(t *testing.T) {
 	for name, steps := range apartCalls {
 		for _, store := range []weir.Store{memstore.New(), unbatched{memstore.New()}} {
-			g := open(t, store, apart)
+			g := open(t, store, strings.ReplaceAll(apart, "NEVER", never))
 			for i, s := range steps {
 				var questions []gate.Question
 				for word := range strings.FieldsSeq(s.call) {
 					d := described{}
 					for key := range strings.SplitSeq(word, "+") {
-						d[key] = "x"
+						name, value, ok := strings.Cut(key, "=")
+						if !ok {
+							value = "x"
+						}
+						d[name] = value
 					}
 					q := part(d, 1, s.act)
 					q.Ask.Spent = s.spent
@@ -112,9 +151,19 @@ func TestRequestsThatAreDecidedApart(t *testing.T) {
 	}
 }
 
+// TestRulesThatReplace: a rule that is disabled does not make requests of calls depend on each other.
+func TestRulesThatReplace(t *testing.T) {
+	for text, want := range map[string]bool{"replaces: a, limit: 1/1s": true, "replaces: a, limit: 1/1s, enabled: false": false, "limit: 1/1s": false} {
+		set, err := rules.Load("f", []byte("rules: [{name: r, "+text+"}]"))
+		if err != nil || set.Replaces() != want {
+			t.Errorf("%s: %v, %v", text, set.Replaces(), err)
+		}
+	}
+}
+
 // TestSpentUnitsAreOwed: a request that costs nothing passes until more than the limit is used.
 func TestSpentUnitsAreOwed(t *testing.T) {
-	g := open(t, memstore.New(), apart)
+	g := open(t, memstore.New(), strings.ReplaceAll(apart, "NEVER", never))
 	look := func() string {
 		nothing := int64(0)
 		q := part(described{"plain": "x"}, 1, gate.Decided)
@@ -138,7 +187,7 @@ func TestSpentUnitsAreOwed(t *testing.T) {
 
 // TestALimitAloneMeetsNoRule: whatever the descriptors match.
 func TestALimitAloneMeetsNoRule(t *testing.T) {
-	g := open(t, memstore.New(), apart)
+	g := open(t, memstore.New(), strings.ReplaceAll(apart, "NEVER", never))
 	override := &gate.Override{Limit: weir.FixedWindow{Limit: 1, Window: 1e9}, Name: "own", Key: "k", Alone: true}
 	for i, want := range []string{"passed within_limits", "refused limit_exceeded"} {
 		var v gate.Verdict

@@ -24,8 +24,7 @@ const (
 	// counter that is exceeded, and beyond its latest 32 charges, they stay charged.
 	Refund
 	// Quota requests are decided apart, each alone: of all of them one has to pass. The others of a call that passes
-	// have the reason OtherGranted. In a call of several requests a decided request with a rule that has quota becomes
-	// one.
+	// have the reason OtherGranted. Of several requests a decided one with a rule that has quota becomes one.
 	Quota
 	// alone is a decided request with Ask.Spent.
 	alone
@@ -130,7 +129,7 @@ func (j *jointDecision) begin(g *Gate, questions []Question) (looks, charges, de
 		q := &questions[i]
 		switch {
 		case q.Act != Decided:
-		case q.Verdict.meetsQuota() && len(questions) > 1:
+		case q.Verdict.meetsQuota():
 			q.Act = Quota
 		case q.Ask.Spent:
 			q.Act = alone

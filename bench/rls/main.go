@@ -1,10 +1,11 @@
 // Command rls measures Envoy's rate limit service beside a gRPC server whose handler only answers, in one run on one
-// machine: 64 callers, one descriptor each, counted in memory by weir serve as it is built, with its defaults. It
-// prints the CPU of each server for 100,000 calls, and the ratio. Each server is a process of its own, and they are
-// asked in turns, so that other work of the machine hits both alike.
+// machine: 64 callers, one descriptor each, counted in memory by weir serve as it is built, with its defaults and a
+// configuration of envoyproxy/ratelimit of 1,000 descriptors. It prints the CPU of each server for 100,000 calls, and the
+// ratio. Each server is a process of its own, and they are asked in turns, so that other work of the machine hits both
+// alike.
 //
-// With -ratelimit FILE, a program built from github.com/envoyproxy/ratelimit/src/service_cmd, it measures both services
-// on one Redis instead, which must be empty (-redis URL).
+// With -ratelimit FILE, a program built from github.com/envoyproxy/ratelimit/src/service_cmd, it measures that service
+// and weir ratelimit, with the same variables on one Redis instead, which must be empty (-redis URL).
 package main
 
 import (
@@ -24,10 +25,7 @@ import (
 	"github.com/weirproject/weir/bench/process"
 )
 
-const (
-	callers = 64
-	text    = `rules: [{name: per-ip, match: {service: bench, descriptor: {remote_address: "*"}}, key: [client.ip], limit: 1000000/1s}]`
-)
+const callers = 64
 
 func main() {
 	floor := flag.Bool("null", false, "serve as the null server (the program starts itself so)")
@@ -35,6 +33,7 @@ func main() {
 	rounds := flag.Int("rounds", 15, "how often each server is asked")
 	calls := flag.Int("calls", 20_000, "how many calls a round")
 	other := flag.String("ratelimit", "", "a built envoyproxy/ratelimit to compare with on Redis")
+	descriptors := flag.Int("descriptors", 1000, "how many descriptors are configured")
 	redis := flag.String("redis", "redis://127.0.0.1:6379", "an empty Redis, for -ratelimit")
 	flag.Parse()
 	err := error(nil)
@@ -42,7 +41,7 @@ func main() {
 	case *floor:
 		err = serve()
 	default:
-		err = run(*program, *other, *redis, *rounds, *calls)
+		err = run(*program, *other, *redis, *descriptors, *rounds, *calls)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rls:", err)
@@ -72,23 +71,29 @@ func serve() error {
 	return nil
 }
 
+// isCounted reports whether an answer has the limit of the descriptor.
+func isCounted(r *ratelimit.RateLimitResponse) bool {
+	return len(r.GetStatuses()) == 1 && r.GetStatuses()[0].GetCurrentLimit() != nil
+}
+
 // A peer is a server and its callers' connection.
 type peer struct {
+	counts bool // its answers have limits
 	client ratelimit.RateLimitServiceClient
 	pid    int
 	stop   func()
 }
 
-func started(server *process.Server, err error) (*peer, error) {
+func started(counts bool, server *process.Server, err error) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connect(server.Address, server.PID(), server.Stop)
+	return connect(counts, server.Address, server.PID(), server.Stop)
 }
 
-func connect(address string, pid int, stop func()) (*peer, error) {
+func connect(counts bool, address string, pid int, stop func()) (*peer, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	return &peer{client: ratelimit.NewRateLimitServiceClient(conn), pid: pid, stop: stop}, err
+	return &peer{counts, ratelimit.NewRateLimitServiceClient(conn), pid, stop}, err
 }
 
 // round is the seconds of CPU for 100,000 calls.
@@ -102,12 +107,12 @@ func (p *peer) round(calls int) (float64, error) {
 	for i := range callers {
 		done.Go(func() {
 			entry := &common.RateLimitDescriptor_Entry{Key: "remote_address", Value: fmt.Sprint("203.0.113.", i)}
-			request := &ratelimit.RateLimitRequest{Domain: "bench",
+			request := &ratelimit.RateLimitRequest{Domain: domain,
 				Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{entry}}}}
 			for range calls / callers {
 				r, err := p.client.ShouldRateLimit(context.Background(), request)
-				if err == nil && r.GetOverallCode() != ratelimit.RateLimitResponse_OK {
-					err = fmt.Errorf("answered %v", r.GetOverallCode())
+				if err == nil && (r.GetOverallCode() != ratelimit.RateLimitResponse_OK || p.counts != isCounted(r)) {
+					err = fmt.Errorf("answered %v", r)
 				}
 				if err != nil {
 					failed <- err
@@ -126,7 +131,7 @@ func (p *peer) round(calls int) (float64, error) {
 	return (after - before).Seconds() * 100_000 / float64(calls/callers*callers), err
 }
 
-func run(program, other, redis string, rounds, calls int) error {
+func run(program, other, redis string, descriptors, rounds, calls int) error {
 	dir, err := os.MkdirTemp("", "weir-rls")
 	if err != nil {
 		return err
@@ -135,30 +140,49 @@ func run(program, other, redis string, rounds, calls int) error {
 	if program, err = process.Build(program, dir); err != nil {
 		return err
 	}
-	flags := []string{"--http", "off", "--grpc", "127.0.0.1:0"}
-	name, bar := "a server that only answers", 1.25
-	var theirs *peer
-	if other == "" {
-		theirs, err = started(process.Self("-null"))
-	} else {
-		name, bar, flags = "envoyproxy/ratelimit", 0.45, append(flags, "--store", redis)
-		theirs, err = startOther(other, redis, dir)
+	config, err := writeLimits(dir, descriptors)
+	if err != nil {
+		return err
 	}
+	name, bar := "a server that only answers", 1.25
+	start := func() (theirs, ours *peer, err error) { return startBoth(program, config) }
+	if other != "" {
+		name, bar = "envoyproxy/ratelimit", 0.45
+		start = func() (theirs, ours *peer, err error) { return startServices(program, other, redis, dir) }
+	}
+	theirs, ours, err := start()
 	if err != nil {
 		return err
 	}
 	defer theirs.stop()
-	ours, err := started(process.Weir(program, "grpc", text, flags...))
-	if err != nil {
-		return err
-	}
 	defer ours.stop()
 	cpu, ratio, err := turns(rounds, calls, theirs, ours)
 	if err == nil {
-		fmt.Printf("seconds of CPU for 100,000 calls: %s %.2f, weir serve %.2f; ratio %.2f (bar: %.2f)\n",
+		fmt.Printf("seconds of CPU for 100,000 calls: %s %.2f, weir %.2f; ratio %.2f (bar: %.2f)\n",
 			name, cpu[0], cpu[1], ratio, bar)
 	}
 	return err
+}
+
+// startBoth starts the null server, and weir serve with a configuration, which counts in memory.
+func startBoth(program, config string) (null, ours *peer, err error) {
+	server, err := process.Self("-null")
+	if null, err = started(false, server, err); err != nil {
+		return nil, nil, err
+	}
+	text := fmt.Sprintf("server: {envoy: {config: %q}}\nrules: []\n", config)
+	server, err = process.Weir(program, "grpc", text, "--http", "off", "--grpc", "127.0.0.1:0")
+	ours, err = started(true, server, err)
+	return null, ours, err
+}
+
+// startServices starts envoyproxy/ratelimit, and weir in its place.
+func startServices(program, other, redis, dir string) (theirs, ours *peer, err error) {
+	if theirs, err = startRatelimit(other, redis, dir); err != nil {
+		return nil, nil, err
+	}
+	ours, err = startRatelimit(program, redis, dir, "ratelimit")
+	return theirs, ours, err
 }
 
 // turns asks two servers in turns. It returns the medians of their CPU for 100,000 calls, and of its ratio.

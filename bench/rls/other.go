@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -9,21 +10,31 @@ import (
 	"time"
 )
 
-// limits of envoyproxy/ratelimit that are those of text.
-const limits = `domain: bench
-descriptors:
-  - key: remote_address
-    rate_limit: {unit: second, requests_per_unit: 1000000}
-`
+// domain is the domain of the calls.
+const domain = "bench"
 
-// startOther starts envoyproxy/ratelimit with a folder for its configuration.
-func startOther(program, redis, dir string) (*peer, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "ratelimit", "config"), 0o755); err != nil {
-		return nil, err
+// limits are a configuration of envoyproxy/ratelimit with so many descriptors, of which the last one meets the calls.
+func limits(descriptors int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
+	for i := range descriptors - 1 {
+		fmt.Fprintf(&b, "  - {key: path, value: /orders/%d, rate_limit: {unit: minute, requests_per_unit: %d}}\n", i, i+1)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ratelimit", "config", "bench.yaml"), []byte(limits), 0o644); err != nil {
-		return nil, err
+	b.WriteString("  - {key: remote_address, rate_limit: {unit: second, requests_per_unit: 1000000}}\n")
+	return b.String()
+}
+
+// writeLimits writes a configuration below a folder, and returns the folder of the file.
+func writeLimits(dir string, descriptors int) (string, error) {
+	config := filepath.Join(dir, "ratelimit", "config")
+	if err := os.MkdirAll(config, 0o755); err != nil {
+		return "", err
 	}
+	return config, os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(limits(descriptors)), 0o644)
+}
+
+// startRatelimit starts envoyproxy/ratelimit, or weir in its place, with the configuration below a folder.
+func startRatelimit(program, redis, dir string, arguments ...string) (*peer, error) {
 	ports := make([]string, 3)
 	for i := range ports {
 		port, err := freePort()
@@ -32,14 +43,14 @@ func startOther(program, redis, dir string) (*peer, error) {
 		}
 		ports[i] = port
 	}
-	command := exec.Command(program)
+	command := exec.Command(program, arguments...)
 	command.Env = append(os.Environ(), "USE_STATSD=false", "LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp",
 		"REDIS_URL="+strings.TrimPrefix(redis, "redis://"), "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=ratelimit",
 		"RUNTIME_WATCH_ROOT=false", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2])
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p, err := connect("127.0.0.1:"+ports[0], command.Process.Pid, func() {
+	p, err := connect(true, "127.0.0.1:"+ports[0], command.Process.Pid, func() {
 		command.Process.Kill()
 		command.Wait()
 	})

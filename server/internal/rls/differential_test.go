@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratelimitconf"
 	"github.com/weirproject/weir/internal/redistest"
@@ -232,12 +233,12 @@ func wants(tree []*twig, r *ratelimit.RateLimitRequest) (list []want) {
 	return list
 }
 
-// A rivalry is both services with one configuration.
+// A rivalry is both services with one configuration, or weir alone.
 type rivalry struct {
 	t             *testing.T
 	tree          []*twig
 	shadow, quota bool
-	real          ratelimit.RateLimitServiceClient
+	real          ratelimit.RateLimitServiceClient // nil: none
 	weir          ratelimit.RateLimitServiceServer
 	there, here   model
 	causes        map[string]int
@@ -261,25 +262,46 @@ func TestAsTheRealService(t *testing.T) {
 				theirRedis.Do("FLUSHALL")
 				ourRedis.Do("FLUSHALL")
 				v, d := drawRivalry(t, seed)
-				v.start(program, theirRedis.Addr(), store)
+				v.start(program, theirRedis.Addr())
+				v.startWeir(store)
 				alike, done := v.play(d)
-				switch {
-				case t.Failed():
-					t.Fatalf("%s", v.text())
-				case done:
+				if v.ended(done, try) {
 					equal += alike
 					for cause, n := range v.causes {
 						causes[cause] += n
 					}
 					return
-				case try == 5:
-					t.Fatal("a second of the clock ended during a call, five times")
 				}
 			}
 		})
 	}
 	t.Logf("%d configurations of %d calls: %d equal answers, and different ones by cause %v", *configurations, *callsOfEach,
 		equal, causes)
+}
+
+// TestAsItsModel is the half of TestAsTheRealService that needs no other service, and counts in memory.
+func TestAsItsModel(t *testing.T) {
+	for seed := range uint64(40) {
+		for try := 1; ; try++ {
+			v, d := drawRivalry(t, seed)
+			v.startWeir(memstore.New())
+			if _, done := v.play(d); v.ended(done, try) {
+				break
+			}
+		}
+	}
+}
+
+// ended reports whether a configuration is done with.
+func (v *rivalry) ended(done bool, try int) bool {
+	v.t.Helper()
+	if v.t.Failed() {
+		v.t.Fatalf("%s", v.text())
+	}
+	if !done && try == 5 {
+		v.t.Fatal("a second of the clock ended during a call, five times")
+	}
+	return done
 }
 
 func drawRivalry(t *testing.T, seed uint64) (*rivalry, draw) {
@@ -294,11 +316,10 @@ func (v *rivalry) text() []byte {
 	return text
 }
 
-// start starts both services.
-func (v *rivalry) start(program, redis string, store *redisstore.Store) {
+// start starts the real service.
+func (v *rivalry) start(program, redis string) {
 	v.t.Helper()
-	text := v.text()
-	place := ratelimittest.NewPlace(v.t, redis, map[string]string{"shop.yaml": string(text)}, "LIMIT_RESPONSE_HEADERS_ENABLED=true",
+	place := ratelimittest.NewPlace(v.t, redis, map[string]string{"shop.yaml": string(v.text())}, "LIMIT_RESPONSE_HEADERS_ENABLED=true",
 		"RESPONSE_DYNAMIC_METADATA=true", "SHADOW_MODE="+strconv.FormatBool(v.shadow), "QUOTA_MODE="+strconv.FormatBool(v.quota))
 	service := place.Start(program)
 	service.Await()
@@ -308,7 +329,12 @@ func (v *rivalry) start(program, redis string, store *redisstore.Store) {
 	}
 	v.t.Cleanup(func() { conn.Close() })
 	v.real = ratelimit.NewRateLimitServiceClient(conn)
-	config, err := ratelimitconf.Parse("shop.yaml", text)
+}
+
+// startWeir starts weir on a store.
+func (v *rivalry) startWeir(store weir.Store) {
+	v.t.Helper()
+	config, err := ratelimitconf.Parse("shop.yaml", v.text())
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -330,17 +356,20 @@ func (v *rivalry) start(program, redis string, store *redisstore.Store) {
 	v.weir = r.service
 }
 
-// play sends the calls to both, within one second of the clock. done is false if a second ended during a call.
+// play sends the calls, each within one second of the clock. done is false if a second ended during a call.
 func (v *rivalry) play(d draw) (equal int, done bool) {
 	for i := range *callsOfEach {
 		r := d.call()
-		if left := time.Second - time.Duration(time.Now().Nanosecond()); left < 200*time.Millisecond {
+		if left := time.Second - time.Duration(time.Now().Nanosecond()); v.real != nil && left < 200*time.Millisecond {
 			time.Sleep(left + 20*time.Millisecond) // windows begin with a second
 		}
 		now := time.Now().Unix()
-		there, err := v.real.ShouldRateLimit(context.Background(), r, grpc.WaitForReady(true))
-		if err != nil {
-			v.t.Fatal(err)
+		var there *ratelimit.RateLimitResponse
+		var err error
+		if v.real != nil {
+			if there, err = v.real.ShouldRateLimit(context.Background(), r, grpc.WaitForReady(true)); err != nil {
+				v.t.Fatal(err)
+			}
 		}
 		here, err := v.weir.ShouldRateLimit(context.Background(), r)
 		if err != nil {
@@ -349,7 +378,7 @@ func (v *rivalry) play(d draw) (equal int, done bool) {
 		if time.Now().Unix() != now {
 			return 0, false
 		}
-		if v.compare(i, now, r, there, here) {
+		if v.compare(fmt.Sprintf("call %d %v", i, r), now, r, there, here) {
 			equal++
 		}
 		if v.t.Failed() {
@@ -359,35 +388,38 @@ func (v *rivalry) play(d draw) (equal int, done bool) {
 	return equal, true
 }
 
-// compare compares both answers with their models, and the models with each other.
-func (v *rivalry) compare(i int, now int64, r *ratelimit.RateLimitRequest, there, here *ratelimit.RateLimitResponse) (equal bool) {
+// compare compares the answers with their models, and the models with each other.
+func (v *rivalry) compare(call string, now int64, r *ratelimit.RateLimitRequest, there, here *ratelimit.RateLimitResponse) (equal bool) {
 	list := wants(v.tree, r)
 	replace(list)
 	cause := v.cause(list, now)
 	their, our := v.there.theirs(list, now, v.shadow, v.quota), v.here.ours(list, now, v.shadow, v.quota)
-	if got, want := textOf(there), their.text(now); got != want {
-		v.t.Errorf("call %d %v: the real service answers\n%s, its model\n%s", i, r, got, want)
+	theirText, ourText := their.text(now), our.text(now)
+	if there != nil && textOf(there) != theirText {
+		v.t.Errorf("%s: the real service answers\n%s, its model\n%s", call, textOf(there), theirText)
 	}
-	if got, want := textOf(here), our.text(now); got != want {
-		v.t.Errorf("call %d %v: weir answers\n%s, its model\n%s; there it is\n%s", i, r, got, want, textOf(there))
+	if got := textOf(here); got != ourText {
+		v.t.Errorf("%s: weir answers\n%s, its model\n%s; there it is\n%s", call, got, ourText, theirText)
 	}
-	v.metadata(there, here)
+	if there != nil {
+		v.metadata(there, here)
+	}
 	if our.over && cause == "" {
 		cause = "refused"
 	}
 	for at, used := range v.here {
-		if used > v.there[theirPlace(list, at, v.here, now)] && used > 0 && theirPlace(list, at, v.here, now) != "" {
-			v.t.Errorf("call %d: %d used of %s, more than there", i, used, at)
+		if place := theirPlace(list, at, v.here, now); place != "" && used > max(0, v.there[place]) {
+			v.t.Errorf("%s: %d used of %s, more than there", call, used, at)
 		}
 	}
 	if our.overall != ok && their.overall == ok && cause != "quota" && cause != "zero" {
-		v.t.Errorf("call %d %v: refused here alone, by %q", i, r, cause)
+		v.t.Errorf("%s: refused here alone, by %q", call, cause)
 	}
-	if textOf(there) == textOf(here) {
+	if theirText == ourText {
 		return true
 	}
 	if cause == "" {
-		v.t.Errorf("call %d %v: differs without a cause:\n%s\n%s", i, r, textOf(there), textOf(here))
+		v.t.Errorf("%s: differs without a cause:\n%s\n%s", call, theirText, ourText)
 	}
 	v.causes[cause]++
 	return false

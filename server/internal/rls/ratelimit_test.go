@@ -198,6 +198,7 @@ func TestMetadataLikeTheirs(t *testing.T) {
 	r := askTheirs(t, client, "kit", of("plan", "x"), hits(of("try", "x"), 2), hits(of("off", "y"), 1))
 	described(t, r, "map[descriptors:[map[entries:[plan=x]] map[entries:[try=x] hitsAddend:2] map[entries:[off=y] hitsAddend:1]] "+
 		"domain:kit metadata:map[a:map[x:1 y:2] b:plan]]")
+	described(t, askTheirs(t, client, "kit", of("plan", "x")), "map[descriptors:[map[entries:[plan=x]]] domain:kit metadata:map[a:map[x:1] b:plan]]")
 	described(t, askTheirs(t, client, "kit", hits(of("plan", "x"), 99)), "map[descriptors:[map[entries:[plan=x] hitsAddend:99]] domain:kit]")
 	described(t, askTheirs(t, client, "kit", hitsOf(of("try", "z"), 1)), "map[descriptors:[map[entries:[try=z]]] domain:kit hitsAddend:1 "+
 		"metadata:map[a:map[x:2 y:2] b:try]]")
