@@ -12,11 +12,17 @@ import (
 // replaced is why a rule that matched is not decided.
 const replaced = "another rule replaces it"
 
-// replaces appends the aliases that the request's rules replace. A rule that is itself replaced replaces others too.
+// replaces appends the aliases that the request's rules replace, each once: a call may have many requests. A rule that
+// is itself replaced replaces others too.
 func (v *Verdict) replaces(aliases []string) []string {
 	for _, rule := range v.matched {
-		if !rule.Scheduled() || rule.Active(v.gate.now()) {
-			aliases = append(aliases, rule.Replaces()...)
+		if rule.Scheduled() && !rule.Active(v.gate.now()) {
+			continue
+		}
+		for _, alias := range rule.Replaces() {
+			if !slices.Contains(aliases, alias) {
+				aliases = append(aliases, alias)
+			}
 		}
 	}
 	return aliases

@@ -17,3 +17,6 @@ func (g *Gate) DecideCrowd(ctx context.Context, rule *rules.Rule, keys []string,
 	granted, err := g.store.Decide(ctx, v.claims, 1, v.room(len(v.claims)))
 	return g.enforced(ctx, 1, v, granted, err)
 }
+
+// Replaced are the aliases that all requests of the call replace, where a rule of the request has one of them.
+func (q *Question) Replaced() []string { return q.Ask.replaced }

@@ -67,28 +67,19 @@ type jointDecision struct {
 	apart  []Question // see Quota and Ask.Spent
 }
 
-// decide decides requests. The first phase looks where a request is only looked at, and where a list denies one: the
-// verdicts of the others tell how much is left.
+// decide decides requests. After an error the requests that were decided apart have no charge either.
 func (j *jointDecision) decide(ctx context.Context, g *Gate, questions []Question) error {
 	looks, charges, denied, err := j.begin(g, questions)
 	if err != nil {
 		return err
 	}
 	passes, err := j.decideApart(ctx, g, questions)
+	if err == nil {
+		passes, err = j.decideJointly(ctx, g, questions, looks, charges, denied, passes)
+	}
 	if err != nil {
+		j.concludeApart(ctx, g, questions, false)
 		return err
-	}
-	if looks && charges || denied || !passes {
-		if err := j.ask(ctx, g, questions, 0); err != nil {
-			return err
-		}
-		passes = passes && !denied && j.all.Outcome == Passed
-	}
-	if passes {
-		if err := j.ask(ctx, g, questions, j.times(looks && !charges)); err != nil {
-			return err
-		}
-		passes = j.all.Outcome == Passed
 	}
 	j.conclude(questions, passes)
 	j.concludeApart(ctx, g, questions, passes)
@@ -96,6 +87,25 @@ func (j *jointDecision) decide(ctx context.Context, g *Gate, questions []Questio
 	g.countAndBan(ctx, refusalsOf(questions))
 	j.settle(ctx, g, questions, passes)
 	return nil
+}
+
+// decideJointly asks the store. The first phase looks where a request is only looked at, and where a list or a request
+// that was decided apart refuses the call: the verdicts of the others tell how much is left.
+func (j *jointDecision) decideJointly(ctx context.Context, g *Gate, questions []Question,
+	looks, charges, denied, passes bool) (bool, error) {
+	if looks && charges || denied || !passes {
+		if err := j.ask(ctx, g, questions, 0); err != nil {
+			return false, err
+		}
+		passes = passes && !denied && j.all.Outcome == Passed
+	}
+	if passes {
+		if err := j.ask(ctx, g, questions, j.times(looks && !charges)); err != nil {
+			return false, err
+		}
+		passes = j.all.Outcome == Passed
+	}
+	return passes, nil
 }
 
 func (j *jointDecision) times(look bool) int64 {
@@ -323,11 +333,13 @@ func ReceiptOf(questions []Question) (list Receipt) {
 	return list
 }
 
-// refusalsOf are the refusals of the decided requests that count towards bans: once where several share a key.
+// refusalsOf are the refusals that count towards bans, once where several share a key: of the decided requests, and of
+// the quota requests of a call that they refuse.
 func refusalsOf(questions []Question) (all []banCounter) {
 	for i := range questions {
 		q := &questions[i]
-		if q.Act != Decided && q.Act != alone || !q.Verdict.counts(q.Ask.Times) {
+		refused := q.Act == Decided || q.Act == alone || q.Act == Quota && q.Verdict.Outcome == Refused
+		if !refused || !q.Verdict.counts(q.Ask.Times) {
 			continue
 		}
 		for _, one := range q.Verdict.refusals(nil, q.Ask.Times) {
