@@ -10,7 +10,7 @@ import (
 // TestEnvoySettings lists values that no server starts with.
 func TestEnvoySettings(t *testing.T) {
 	for _, one := range []struct{ path, value, want string }{
-		{"envoy.health", "config,redis", `server.envoy.health has "redis"; allowed: config, rules, store`},
+		{"envoy.health", "config,redis", `server.envoy.health has "redis"; allowed: config, domain, store`},
 		{"envoy.headers", "a,b", "server.envoy.headers has 2 names; allowed: three"},
 		{"envoy.xds.metadata", "a", `server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`},
 		{"envoy.xds.headers", "a=b,=c", `server.envoy.xds.headers: value 2 is wrong; allowed: KEY=VALUE`},

@@ -45,7 +45,7 @@ func (b *builder) server(file *File) {
 }
 
 // healthWords are the words of envoy.health.
-var healthWords = []string{"config", "rules", "store"}
+var healthWords = []string{"config", "domain", "store"}
 
 // metricsPath is a path without a pattern in it.
 var metricsPath = regexp.MustCompile(`^(/[A-Za-z0-9_.~-]+)+$`)

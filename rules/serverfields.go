@@ -105,6 +105,7 @@ var serverFields = mapping[Server]{"server", "leave it out", []field[Server]{
 			"and metrics over OTLP/HTTP; `env`: the URL in OTEL_EXPORTER_OTLP_ENDPOINT; `off`: no traces or metrics",
 		"`off`"},
 	{"log", within(&logFields), "the log, on standard error", ""},
+	{"algorithm", headed(algorithmFields()), "see `algorithm.all`", ""},
 	{"envoy", within(&envoyFields), "settings of envoyproxy/ratelimit", ""},
 }}
 
@@ -201,6 +202,22 @@ var metricsFields = &mapping[Server]{"server_metrics", "leave it out", slices.Co
 			"path of the metrics at `metrics.listen`, beside /metrics", "`/metrics`"},
 	})}
 
+// algorithmFields are the algorithms of the limits of envoyproxy/ratelimit.
+func algorithmFields() *mapping[Server] {
+	const all = "algorithm of limits of envoyproxy/ratelimit: `fixed_window`, `sliding_log`, `sliding_counter` or " +
+		"`token_bucket`; an [overlay](overlay.md) has precedence"
+	m := &mapping[Server]{name: "server_algorithm", empty: "leave it out"}
+	for i, word := range []string{"all", "second", "minute", "hour", "day", "week", "month", "year"} {
+		about, unset := all, "`fixed_window`, with windows as that service has them"
+		if i > 0 {
+			about, unset = "the same, of limits by the "+word, "that of all"
+		}
+		m.fields = append(m.fields, field[Server]{word, oneWord(overlayAlgorithms,
+			func(s *Server) *string { return &s.Algorithm[i] }), about, unset})
+	}
+	return m
+}
+
 var envoyFields = mapping[Server]{"server_envoy", "leave it out", []field[Server]{
 	{"config", setting("text", func(s *Server) *string { return &s.EnvoyConfig }),
 		"directory of configurations of envoyproxy/ratelimit, with its folders", "none"},
@@ -214,8 +231,8 @@ var envoyFields = mapping[Server]{"server_envoy", "leave it out", []field[Server
 	{"debug", headed(listenerFields("server_envoy_debug", "/rlconfig, /stats and /debug/pprof/", "`off`",
 		func(s *Server) *Listener { return &s.EnvoyDebug })), "see `envoy.debug.listen`", ""},
 	{"health", texts("text", 3, func(s *Server) *[]string { return &s.EnvoyHealth }),
-		"what /healthcheck and gRPC health wait for besides the start: `config` (a configuration was read), `rules` " +
-			"(it has a limit), `store` (the last call of the store succeeded)", "nothing"},
+		"what /healthcheck and gRPC health wait for besides the start: `config` (a configuration was read), `domain` " +
+			"(it has a domain), `store` (the last call of the store succeeded)", "nothing"},
 	{"headers", texts("text", 3, func(s *Server) *[]string { return &s.EnvoyHeaders }),
 		"three names of headers, for limit, remaining and reset, which answers have in place of weir's own", "weir's"},
 	{"shadow", truth(func(s *Server) *bool { return &s.EnvoyShadow }), "refuse no request", "`false`"},

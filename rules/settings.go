@@ -92,7 +92,8 @@ type Server struct {
 	LogFormat, LogLevel string
 
 	// Settings of envoyproxy/ratelimit.
-	EnvoyConfig               string // directory of its configurations
+	EnvoyConfig               string    // directory of its configurations
+	Algorithm                 [8]string // of its limits: of all, and by the second, minute, … year
 	EnvoyDotFiles, EnvoyMerge bool
 	EnvoyHTTP, EnvoyDebug     Listener
 	EnvoyHealth               []string // what /healthcheck waits for

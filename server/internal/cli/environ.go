@@ -95,7 +95,7 @@ func (s *System) secret(from, file string, warn func(string)) (string, error) {
 
 // knownVariables are the variables of flags, of settings with their secrets, and of other commands.
 func knownVariables() []string {
-	known := []string{"WEIR_CONFIG", "WEIR_LIMIT", "WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT",
+	known := []string{"WEIR_CONFIG", "WEIR_LIMIT", "WEIR_OVERLAY", "WEIR_SERVER", "WEIR_SERVER_CA", "WEIR_SERVER_CERT",
 		"WEIR_SERVER_KEY", "WEIR_SERVER_TIMEOUT"}
 	for _, setting := range rules.Settings() {
 		known = append(known, variable(setting.Path))

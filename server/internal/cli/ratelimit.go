@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ func (s *System) arguments() []string {
 
 func newRatelimit(s *System) *cobra.Command {
 	var f ruleFlags
+	var overlay string
 	command := &cobra.Command{
 		Use:   "ratelimit [flags]",
 		Short: "Run the server in place of envoyproxy/ratelimit",
@@ -53,9 +55,13 @@ Variables:
 			if err != nil {
 				return program.Usagef("%w", err)
 			}
-			if err := s.fromEnvironment(cmd.Flags(), "config"); err != nil {
+			if err := s.fromEnvironment(cmd.Flags(), "config", "overlay"); err != nil {
 				return err
 			}
+			if f.config != "" && overlay != "" {
+				return program.Usagef("both --config and --overlay are given; write the overlay into %s", f.config)
+			}
+			f.config = cmp.Or(f.config, overlay)
 			for _, one := range given.Settings {
 				f.usual = append(f.usual, assignment{one.Path, one.Variable, []string{one.Value}})
 			}
@@ -68,6 +74,8 @@ Variables:
 		},
 	}
 	f.add(command.Flags())
+	command.Flags().StringVar(&overlay, "overlay", "",
+		"`FILE` with what to set in limits of the configuration; the same as --config (docs/reference/overlay.md)")
 	command.Flags().SortFlags = false
 	return command
 }
@@ -113,7 +121,7 @@ func (v *server) healthy() bool {
 	switch {
 	case !v.engine.Metrics.Serves(),
 		wants("config") && !v.limits.Loaded(),
-		wants("rules") && len(v.engine.Gate.Rules().Rules()) == 0,
+		wants("domain") && v.limits.Domains() == 0,
 		wants("store") && !v.engine.Metrics.StoreUp():
 		return false
 	}

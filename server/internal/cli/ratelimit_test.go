@@ -338,21 +338,16 @@ func TestRatelimitHealth(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.code()
-	for force, want := range map[string]int{"false": 500, "true": 200} {
-		place := newPlace(t, nil, "WEIR_STORE=memory", "CONFIG_TYPE=GRPC_XDS_SOTW", "WEIR_RULES_WAIT=10ms",
-			"CONFIG_GRPC_XDS_SERVER_URL="+redistest.FreeAddr(t), "FORCE_START_WITHOUT_INITIAL_CONFIG="+force)
+	for env, want := range map[string]int{"": 500, "FORCE_START_WITHOUT_INITIAL_CONFIG=true": 200,
+		"FORCE_START_WITHOUT_INITIAL_CONFIG=true HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true": 500} {
+		place := newPlace(t, nil, append(strings.Fields(env), "WEIR_STORE=memory", "CONFIG_TYPE=GRPC_XDS_SOTW", "WEIR_RULES_WAIT=10ms",
+			"CONFIG_GRPC_XDS_SERVER_URL="+redistest.FreeAddr(t))...)
 		p := place.start(t)
 		if got := health(place); got != want {
-			t.Errorf("without a configuration, FORCE_START_WITHOUT_INITIAL_CONFIG=%s: %d, want %d", force, got, want)
+			t.Errorf("without a configuration, %q: %d, want %d", env, got, want)
 		}
 		p.end()
 	}
-	place = newPlace(t, map[string]string{"edge.yaml": "domain: edge"}, "WEIR_STORE=memory", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
-	p = place.start(t)
-	if got := health(place); got != 500 {
-		t.Errorf("without a limit: %d", got)
-	}
-	p.end()
 }
 
 // TestRatelimitRefuses lists every wrong variable, and ends with the exit code of usage.
@@ -373,5 +368,59 @@ func TestRatelimitRefuses(t *testing.T) {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("the help has no %s", want)
 		}
+	}
+}
+
+// TestRatelimitAlgorithms are one word for all limits, for those of a unit, or for one limit in an overlay.
+func TestRatelimitAlgorithms(t *testing.T) {
+	t.Parallel()
+	const configuration = `
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: path, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: login, rate_limit: {unit: minute, requests_per_unit: 2}}
+`
+	overlay := write(t, t.TempDir(), "overlay.yaml", "overlay:\n  - {domain: edge, descriptor: login, algorithm: sliding_log}\n")
+	place := newPlace(t, map[string]string{"edge.yaml": configuration}, "WEIR_STORE=memory", "WEIR_ALGORITHM=token_bucket",
+		"WEIR_ALGORITHM_MINUTE=sliding_counter", "WEIR_OVERLAY="+overlay)
+	p := place.start(t)
+	_, _, text := get(t, p.at("http")+"/v1/admin/rules")
+	for _, want := range []string{"token_bucket 2/", "sliding_counter 2/1m", `"sliding_log"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no limit %s in %s", want, text)
+		}
+	}
+	p.end()
+	r := call{env: append(place.env, "WEIR_CONFIG="+overlay)}.run(t, "ratelimit")
+	if r.code != 2 || !strings.Contains(r.err, "both --config and --overlay are given") {
+		t.Error(r)
+	}
+	r = call{env: append(place.env, "WEIR_ALGORITHM_MINUTE=lucky")}.run(t, "ratelimit")
+	if r.code != 2 || !strings.Contains(r.err, `WEIR_ALGORITHM_MINUTE: server.algorithm.minute is "lucky"; allowed: fixed_window, `) {
+		t.Error(r)
+	}
+}
+
+// TestRatelimitTwiceOnAMachine: the address for operators is taken by one of two, and both start; a restart begins
+// before the last process has ended.
+func TestRatelimitTwiceOnAMachine(t *testing.T) {
+	t.Parallel()
+	var all []*process
+	files := map[string]string{"edge.yaml": limitsOfEdge}
+	one, two := newPlace(t, files, "WEIR_STORE=memory", "WEIR_HTTP="), newPlace(t, files, "WEIR_STORE=memory", "WEIR_HTTP=")
+	for _, place := range []*place{one, two, one} {
+		all = append(all, place.start(t))
+		if got := place.codeOf(t, "ann"); got != 200 && got != 429 {
+			t.Errorf("%d", got)
+		}
+	}
+	for _, p := range all[1:] {
+		if !strings.Contains(p.logs(), "listener left out: another program listens there") {
+			t.Error(p.logs())
+		}
+	}
+	for _, p := range all {
+		p.end()
 	}
 }

@@ -191,6 +191,11 @@ func (r *reader) listeners() {
 	if r.on("USE_PROMETHEUS") && r.values["PROMETHEUS_ADDR"] == "" {
 		r.set("metrics", "USE_PROMETHEUS", ":9090")
 	}
+	for _, listener := range []string{"envoy.http", "envoy.debug", "grpc"} {
+		if listener != "grpc" || r.values["GRPC_UDS"] == "" {
+			r.set(listener+".reuse_port", "weir ratelimit", "true") // as the service: the next process starts first
+		}
+	}
 	r.set("http", "weir ratelimit", Operators)
 	r.set("open", "weir ratelimit", "true") // as the service: the network is what restricts who asks
 }
@@ -231,7 +236,7 @@ func (r *reader) health() {
 		words = append(words, "config")
 	}
 	if r.on("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED") {
-		words = append(words, "rules")
+		words = append(words, "domain")
 	}
 	if r.on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
 		words = append(words, "store")

@@ -28,6 +28,7 @@ type Limits struct {
 // A configuration is what was read last.
 type configuration struct {
 	configs []*ratelimitconf.Config
+	values  bool              // of some limit
 	limits  map[string]*limit // by the name of the rule
 	dump    string
 }
@@ -39,6 +40,14 @@ type limit struct {
 	path     []*ratelimitconf.Descriptor
 	detailed bool
 	values   bool // the name of a count depends on the values of a request
+}
+
+// Domains is the number of configurations in force.
+func (l *Limits) Domains() int {
+	if c := l.now.Load(); c != nil {
+		return len(c.configs)
+	}
+	return 0
 }
 
 // Loaded reports whether a configuration was read.
@@ -111,13 +120,11 @@ func (l *Limits) Convert(c *engine.Config) func([]*ratelimitconf.Config) (*rules
 	return func(configs []*ratelimitconf.Config) (*rules.File, error) {
 		named := make(map[string]string)
 		file, err := ratelimitconf.Compile(configs, ratelimitconf.Options{Merge: c.EnvoyMerge,
+			Algorithm: func(_, _, unit string) string { return algorithmOf(c, unit) },
 			Adjust: func(domain, path string, rule *rules.Spec) error {
 				named[domain+"."+path] = rule.Name
 				return nil
 			}})
-		if err == nil {
-			_, err = rules.Compile(file)
-		}
 		if err != nil {
 			l.wrong.Add(1)
 			return nil, err
@@ -150,6 +157,13 @@ func ignored(log *slog.Logger, configs []*ratelimitconf.Config) {
 	}
 }
 
+// units are the units of settings of algorithms, after the one for all.
+var units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
+func algorithmOf(c *engine.Config, unit string) string {
+	return firstOf(c.Algorithm[1+slices.Index(units, unit)], c.Algorithm[0])
+}
+
 // newConfiguration walks the trees of descriptors. named are the names of rules by their keys.
 func newConfiguration(configs []*ratelimitconf.Config, named map[string]string) *configuration {
 	c := &configuration{configs: configs, limits: make(map[string]*limit)}
@@ -162,7 +176,8 @@ func newConfiguration(configs []*ratelimitconf.Config, named map[string]string) 
 			if d.Limit != nil {
 				describe(&dump, key, d)
 				if name := named[key]; name != "" {
-					c.limits[name] = newLimit(domain, key, here)
+					one := newLimit(domain, key, here)
+					c.limits[name], c.values = one, c.values || one.values
 				}
 			}
 			walk(domain, key, here, d.Descriptors)

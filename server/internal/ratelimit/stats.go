@@ -73,7 +73,7 @@ func (s *Stats) Count(entries []*common.RateLimitDescriptor_Entry, v *gate.Verdi
 // of returns the counts of a rule, or those by the values of a request.
 func (s *Stats) of(rule *rules.Rule, entries []*common.RateLimitDescriptor_Entry) *tally.Rule {
 	c := s.limits.now.Load()
-	if c == nil {
+	if c == nil || !c.values {
 		return s.metrics.Of(rule)
 	}
 	l := c.limits[rule.Name()]

@@ -155,7 +155,7 @@ var variables = []variable{
 	{name: "FORCE_START_WITHOUT_INITIAL_CONFIG", unset: "false", kind: truth,
 		about: "be healthy before a configuration was read: no `config` in `envoy.health`"},
 	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", unset: "false", kind: truth,
-		about: "be healthy only with a limit: `rules` in `envoy.health`"},
+		about: "be healthy only with a domain: `domain` in `envoy.health`"},
 
 	{name: "CONFIG_GRPC_XDS_SERVER_URL", unset: "localhost:18000", kind: text,
 		about: "host:port of the management server: `envoy.xds`"},
