@@ -24,6 +24,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/ratelimitconf"
 	"github.com/weirproject/weir/internal/redistest"
+	"github.com/weirproject/weir/layers"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/redisstore"
 	"github.com/weirproject/weir/rules"
@@ -250,11 +251,6 @@ type rivalry struct {
 func TestAsTheRealService(t *testing.T) {
 	program := ratelimittest.Real(t)
 	theirRedis, ourRedis := redistest.Start(t), redistest.Start(t)
-	store, err := redisstore.Open(t.Context(), ourRedis.URL(), redisstore.WithTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
 	causes, equal := make(map[string]int), 0
 	for seed := *firstSeed; seed < *firstSeed+uint64(*configurations); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { // whose services end with it
@@ -263,7 +259,7 @@ func TestAsTheRealService(t *testing.T) {
 				ourRedis.Do("FLUSHALL")
 				v, d := drawRivalry(t, seed)
 				v.start(program, theirRedis.Addr())
-				v.startWeir(store)
+				v.startWeir(layered(t, ourRedis))
 				alike, done := v.play(d)
 				if v.ended(done, try) {
 					equal += alike
@@ -277,6 +273,21 @@ func TestAsTheRealService(t *testing.T) {
 	}
 	t.Logf("%d configurations of %d calls: %d equal answers, and different ones by cause %v", *configurations, *callsOfEach,
 		equal, causes)
+}
+
+// layered is a store on Redis behind the layers of a server. They are new for each configuration, as they remember keys.
+func layered(t *testing.T, redis *redistest.Server) weir.Store {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), redis.URL(), redisstore.WithTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, err := layers.New(store, layers.Options{Local: memstore.New(), Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stack.Store.Close() })
+	return stack.Store
 }
 
 // TestAsItsModel is the half of TestAsTheRealService that needs no other service, and counts in memory.
