@@ -531,3 +531,29 @@ func fill(t *testing.T, g *gate.Gate, caller int) {
 		}
 	}
 }
+
+// TestReceiptOfTogether: equal claims are one charge of their sum, and a lease is listed once: all units come back, and
+// it is released without an error.
+func TestReceiptOfTogether(t *testing.T) {
+	const text = `
+rules:
+  - {name: failed, match: {descriptor: {a: "*"}}, key: [descriptor.a], count_if: {status: 4xx}, limit: sliding_log 20/100d}
+  - {name: held, match: {descriptor: {b: "*"}}, limit: concurrency 9 ttl 1h}
+`
+	for _, store := range []weir.Store{memstore.New(), unbatched{memstore.New()}} {
+		g := open(t, store, text)
+		x, y, held := described{"a": "x", "b": "1"}, described{"a": "y"}, described{"b": "1"}
+		questions := together(t, g, part(x, 2, gate.Decided), part(y, 3, gate.Decided), part(x, 4, gate.Decided), part(y, 5, gate.Charge))
+		receipt := gate.ReceiptOf(questions)
+		if len(receipt) != 3 || left(t, g, x) != 14 || left(t, g, held) != 3 || left(t, g, y) != 12 {
+			t.Errorf("%d charges; left are %d, %d and %d", len(receipt), left(t, g, x), left(t, g, held), left(t, g, y))
+		}
+		rest, err := g.Respond(t.Context(), receipt, gate.Response{Status: 200})
+		if err != nil || len(rest) != 1 || left(t, g, x) != 20 || left(t, g, y) != 15 {
+			t.Errorf("%v: %d charges are kept; left are %d and %d", err, len(rest), left(t, g, x), left(t, g, y))
+		}
+		if err := g.Release(t.Context(), rest); err != nil || left(t, g, held) != 9 {
+			t.Errorf("%v: left are %d", err, left(t, g, held))
+		}
+	}
+}

@@ -151,7 +151,7 @@ func (m *Message) read(values []jsonvalues.Value) *Problem {
 		return nil
 	}
 	name := &values[source]
-	if values[inParams].Twice || values[inParams].Doubtful || name.Twice || name.Doubtful || name.Cut {
+	if values[inParams].Twice || name.Twice || name.Doubtful || name.Cut {
 		return invalid(InvalidRequest, "params or its name stands twice, perhaps in another case, or is too long")
 	}
 	if name.Kind == jsonvalues.Text {
