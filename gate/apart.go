@@ -3,6 +3,7 @@ package gate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weirproject/weir"
@@ -129,15 +130,30 @@ func (g *Gate) decideBegun(ctx context.Context, questions []Question) {
 	}
 }
 
-// chargeAnyway charges units that were refused and are spent already. An error is in v.Err.
+// chargeAnyway charges units that were refused and are spent already, at the store that refused them. An error is in
+// v.Err.
 func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
-	if v.Outcome != Refused || v.Err != nil {
+	if v.Outcome != Refused {
 		return
 	}
 	ctx, cancel := g.detached(ctx)
 	defer cancel()
-	claims := slices.DeleteFunc(slices.Clone(v.claims[:v.enforced]), func(c weir.Claim) bool { return c.Once })
-	v.Err = g.store.Charge(ctx, claims, nil)
+	var shared, local []weir.Claim
+	for i := range v.enforced {
+		switch a, claim := &v.about[i], v.claims[i]; {
+		case a.by == nil || claim.Once:
+		case a.by == g.store:
+			shared = append(shared, claim)
+		default:
+			local = append(local, claim)
+		}
+	}
+	if len(shared) > 0 {
+		v.Err = errors.Join(v.Err, g.store.Charge(ctx, shared, nil))
+	}
+	if len(local) > 0 {
+		v.Err = errors.Join(v.Err, g.local.Charge(ctx, local, nil))
+	}
 }
 
 // concludeApart derives the outcomes of the quota requests from the outcome of the call. If that is refused, their

@@ -12,7 +12,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-const apart = `
+var apart = strings.ReplaceAll(`
 rules:
   - {name: near, match: {descriptor: {near: "*"}}, quota: true, limit: fixed_window 1/100d}
   - {name: far, match: {descriptor: {far: "*"}}, quota: true, limit: fixed_window 2/100d}
@@ -28,7 +28,7 @@ rules:
   - {name: banned, match: {descriptor: {banned: "*"}}, limit: fixed_window 1/100d, ban: {after: 1 refusals within 1d, for: 2d}}
   - {name: once, match: {descriptor: {once: "*"}}, limit: fixed_window 1/100d, once: {by: descriptor.id, for: 1h}}
   - {name: top, match: {descriptor: {top: "*"}}, replaces: [usual, special], limit: unlimited}
-`
+`, "NEVER", never)
 
 // never is a day that is not today, and neither soon nor just over.
 var never = strings.ToLower(time.Now().UTC().AddDate(0, 0, 3).Weekday().String()[:3])
@@ -127,7 +127,7 @@ var apartCalls = map[string][]callStep{
 func TestRequestsThatAreDecidedApart(t *testing.T) {
 	for name, steps := range apartCalls {
 		for _, store := range []weir.Store{memstore.New(), unbatched{memstore.New()}} {
-			g := open(t, store, strings.ReplaceAll(apart, "NEVER", never))
+			g := open(t, store, apart)
 			for i, s := range steps {
 				var questions []gate.Question
 				for word := range strings.FieldsSeq(s.call) {
@@ -161,33 +161,27 @@ func TestRulesThatReplace(t *testing.T) {
 	}
 }
 
-// TestSpentUnitsAreOwed: a request that costs nothing passes until more than the limit is used.
+// TestSpentUnitsAreOwed: a request that costs nothing passes until more than the limit is used. The local store counts
+// them too.
 func TestSpentUnitsAreOwed(t *testing.T) {
-	g := open(t, memstore.New(), strings.ReplaceAll(apart, "NEVER", never))
-	look := func() string {
-		nothing := int64(0)
-		q := part(described{"plain": "x"}, 1, gate.Decided)
-		q.Ask.Cost = &nothing
-		return told(together(t, g, q))
-	}
-	spend := func(units int64) {
-		q := part(described{"plain": "x"}, units, gate.Decided)
-		q.Ask.Spent = true
-		together(t, g, q)
-	}
-	spend(3)
-	if got := look(); got != "passed within_limits" {
-		t.Errorf("with all units used: %s", got)
-	}
-	spend(1)
-	if got := look(); got != "refused limit_exceeded" {
-		t.Errorf("with more used: %s", got)
+	for name, store := range map[string]weir.Store{"shared": memstore.New(), "local": silent{memstore.New()}} {
+		g := open(t, store, apart)
+		ask := func(units int64, spent bool) string {
+			q := part(described{"plain": "x"}, units, gate.Decided)
+			q.Ask.Times, q.Ask.Cost, q.Ask.Spent = 1, &units, spent
+			together(t, g, q)
+			return q.Verdict.Outcome.String()
+		}
+		got := ask(3, true) + ", " + ask(0, false) + ", " + ask(1, true) + ", " + ask(0, false)
+		if got != "passed, passed, refused, refused" {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 
 // TestALimitAloneMeetsNoRule: whatever the descriptors match.
 func TestALimitAloneMeetsNoRule(t *testing.T) {
-	g := open(t, memstore.New(), strings.ReplaceAll(apart, "NEVER", never))
+	g := open(t, memstore.New(), apart)
 	override := &gate.Override{Limit: weir.FixedWindow{Limit: 1, Window: 1e9}, Name: "own", Key: "k", Alone: true}
 	for i, want := range []string{"passed within_limits", "refused limit_exceeded"} {
 		var v gate.Verdict
