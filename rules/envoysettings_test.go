@@ -34,7 +34,7 @@ func TestEnvoySettings(t *testing.T) {
 	}
 	s.EnvoyConfig = "/data"
 	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "leave one out") {
-		t.Errorf("a directory and a management server: %v", err)
+		t.Errorf("a directory and a control plane: %v", err)
 	}
 }
 

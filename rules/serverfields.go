@@ -245,7 +245,8 @@ var envoyFields = mapping[Server]{"server_envoy", "leave it out", []field[Server
 
 var xdsFields = mapping[Server]{"server_envoy_xds", "leave it out", []field[Server]{
 	{"server", setting("text", func(s *Server) *string { return &s.XDSServer }),
-		"host:port of a management server that sends configurations over xDS (ADS, state of the world)", "none"},
+		"host:port of a [control plane](../howto/sources.md#a-control-plane) that sends configurations over xDS " +
+			"(ADS, state of the world)", "none"},
 	{"node", setting("text", func(s *Server) *string { return &s.XDSNode }), "id of this node", "`default`"},
 	{"metadata", texts("text", bounds.Values, func(s *Server) *[]string { return &s.XDSMetadata }),
 		"metadata of this node, each `KEY=VALUE`", "none"},

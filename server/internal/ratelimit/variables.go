@@ -158,7 +158,7 @@ var variables = []variable{
 		about: "be healthy only with a domain: `domain` in `envoy.health`"},
 
 	{name: "CONFIG_GRPC_XDS_SERVER_URL", unset: "localhost:18000", kind: text,
-		about: "host:port of the management server: `envoy.xds`"},
+		about: "host:port of the control plane: `envoy.xds`"},
 	{name: "CONFIG_GRPC_XDS_NODE_ID", unset: "default", kind: text, path: "envoy.xds.node", about: "id of this node"},
 	{name: "CONFIG_GRPC_XDS_NODE_METADATA", kind: text, path: "envoy.xds.metadata",
 		about: "KEY=VALUE, several with commas"},
