@@ -216,10 +216,14 @@ func newLimit(domain, key string, path []*ratelimitconf.Descriptor) *limit {
 	return l
 }
 
-// keyOf is the name of the count of a descriptor: with the values of a request, where the configuration says so.
-func (l *limit) keyOf(entries []*common.RateLimitDescriptor_Entry) string {
+// maxKey is the most bytes of a name with values of a request.
+const maxKey = 512
+
+// keyOf is the name of the count of a descriptor with the values of a request. It reports whether there is such a name:
+// the configuration says so, and it is not too long.
+func (l *limit) keyOf(entries []*common.RateLimitDescriptor_Entry) (key string, ok bool) {
 	if !l.values || len(entries) != len(l.path) {
-		return l.key
+		return "", false
 	}
 	var b strings.Builder
 	b.WriteString(l.domain)
@@ -230,10 +234,13 @@ func (l *limit) keyOf(entries []*common.RateLimitDescriptor_Entry) string {
 		case l.detailed, d.ValueToMetric && (d.Value == "" || !own):
 			value = entries[i].GetValue()
 		}
+		if b.Len()+len("._")+len(d.Key)+len(value) > maxKey {
+			return "", false
+		}
 		b.WriteString("." + d.Key)
 		if value != "" {
 			b.WriteString("_" + value)
 		}
 	}
-	return b.String()
+	return b.String(), true
 }

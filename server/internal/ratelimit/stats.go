@@ -26,8 +26,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// maxCounts bounds the counts by values of requests, and the series of each name. Further values count for the limit
-// without values, and further limits in the series (other).
+// maxCounts bounds the counts by values of requests, and the series of each name. Further values, and those that make a
+// long name, count for the limit without values, and further limits in the series (other).
 const maxCounts = 2000
 
 // Stats are the counts of the service under its names. They are a prometheus.Collector, and answer /stats. They are
@@ -77,10 +77,13 @@ func (s *Stats) of(rule *rules.Rule, entries []*common.RateLimitDescriptor_Entry
 		return s.metrics.Of(rule)
 	}
 	l := c.limits[rule.Name()]
-	if l == nil || !l.values {
+	if l == nil {
 		return s.metrics.Of(rule)
 	}
-	key := l.keyOf(entries)
+	key, ok := l.keyOf(entries)
+	if !ok {
+		return s.metrics.Of(rule)
+	}
 	if n, ok := s.values.Load(key); ok {
 		return n.(*tally.Rule)
 	}

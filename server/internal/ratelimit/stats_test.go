@@ -187,3 +187,16 @@ func TestStatsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestLongNamesAreNotCounted for themselves: values of requests may be as large as a call.
+func TestLongNamesAreNotCounted(t *testing.T) {
+	c := newCounter(t, "domain: edge\ndescriptors: [{key: b, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 100}}]")
+	short, long := strings.Repeat("x", 505), strings.Repeat("x", 506)
+	c.ask(1, "b="+short)
+	c.ask(2, "b="+long)
+	for key, want := range map[string]string{"edge.b_" + short: "1 0 0 1 0", "edge.b_" + long: "none", "edge.b": "2 0 0 2 0"} {
+		if got := c.count(key); got != want {
+			t.Errorf("%.10s of %d bytes: %s, want %s", key, len(key), got, want)
+		}
+	}
+}

@@ -132,7 +132,7 @@ func (s *service) trial(ctx context.Context, c *call, i int) bool {
 		return false
 	}
 	for _, rule := range p.verdict.Matched() {
-		if rule.Mode() == rules.Shadow {
+		if rule.Mode() == rules.Shadow && !rule.Unlimited() {
 			return s.gate.Decide(ctx, q.Request, gate.Ask{Cost: q.Ask.Cost}, &p.verdict) == nil
 		}
 	}
@@ -159,7 +159,7 @@ func (k *known) theirStatus(p *part, s *descriptorStatus) *ratelimit.RateLimitRe
 		return &s.RateLimitResponse_DescriptorStatus
 	}
 	limit := check.Claim.Limit
-	if s.CurrentLimit = k.theirs[limit]; s.CurrentLimit == nil {
+	if s.CurrentLimit = k.theirs[limit]; s.CurrentLimit == nil || p.blocked {
 		s.CurrentLimit = theirLimit(limit, check.Rule)
 	}
 	if p.blocked {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/server/internal/rls"
 )
@@ -216,5 +217,16 @@ func TestShadowAndQuotaOfAll(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: %s\nwant %s", options, got, want)
 		}
+	}
+}
+
+// TestADescriptorWithoutALimitIsDecidedOnce: nothing is known of it that a second decision could show.
+func TestADescriptorWithoutALimitIsDecidedOnce(t *testing.T) {
+	decisions := 0
+	client := dial(t, memstore.New(), theirs, rls.Options{Ratelimit: &rls.Ratelimit{}},
+		gate.WithObserver(func(*gate.Verdict) { decisions++ }))
+	askTheirs(t, client, "kit", of("user", "root"))
+	if decisions != 1 {
+		t.Errorf("%d decisions", decisions)
 	}
 }
