@@ -165,8 +165,8 @@ func listenerFields(name, what, unset string, at func(*Server) *Listener) *mappi
 		{"client_names", texts("text", bounds.Values, func(s *Server) *[]string { return &at(s).ClientNames }),
 			"names (DNS names, IP addresses, URIs) of which a client certificate must have one", "any"},
 		{"reuse_port", truth(func(s *Server) *bool { return &at(s).ReusePort }),
-			"let another process of the same user listen on the address too, if it has this setting: the next one " +
-				"can start before the last one ends", "`false`"},
+			"on Linux, let another process of the same user listen on the address too, if it has this setting: the " +
+				"next one can start before the last one ends", "`false`"},
 		{"proxy_protocol", truth(func(s *Server) *bool { return &at(s).ProxyProtocol }),
 			"read the PROXY protocol from trusted proxies", "`false`"},
 		{"max_connections", number(1, 1<<30, func(s *Server) *int { return &at(s).MaxConnections }),

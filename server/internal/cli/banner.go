@@ -114,7 +114,7 @@ func (v *server) targets() string {
 
 // next is the suggested next step: a request to try, or how to write the first rule.
 func (v *server) next() string {
-	if len(v.engine.Gate.Rules().Rules()) == 0 && !v.asked {
+	if len(v.engine.Gate.Rules().Rules()) == 0 && !v.asked && !v.isRatelimit() {
 		return v.firstRule()
 	}
 	line := v.try()

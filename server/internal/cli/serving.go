@@ -205,9 +205,13 @@ func (v *server) start(ctx context.Context, signals <-chan os.Signal) error {
 		case err != nil:
 			return nil, err
 		case !v.gateway.open():
-			return func() {}, nil
+			return v.limits.InForce, nil
 		}
-		return v.upstreams.Prepare(set)
+		upstreams, err := v.upstreams.Prepare(set)
+		return func() {
+			upstreams()
+			v.limits.InForce()
+		}, err
 	}
 	e.Settled = v.settled
 	if err = v.openOTLP(ctx); err != nil {

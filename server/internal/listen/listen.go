@@ -61,7 +61,7 @@ type Config struct {
 	// it opens out of the map, and closes its file.
 	Passed map[string]*os.File
 	// ReusePort lets other processes of the same user listen on the address too, if they ask for it as well: the next
-	// process starts before this one ends, and no connection is refused. It is for host:port alone.
+	// process starts before this one ends, and no connection is refused. It has an effect on host:port alone, on Linux.
 	ReusePort bool
 
 	// Certs and Keys are PEM files: certificates with their chains, and the key of each. A client gets
@@ -177,8 +177,6 @@ func (c Config) check() (address, error) {
 		"the networks of your balancers, such as 10.0.0.0/8: without them every PROXY header is refused")
 	wrong(c.ProxyProtocol && at.path != "" && len(c.Trusted) > 0, "trusted", c.Trusted,
 		"none on a Unix socket: its peers have no address, and all must send the PROXY header")
-	wrong(c.ReusePort && (at.path != "" || at.passed != ""), "reuse_port", c.ReusePort,
-		"only for host:port: other sockets have one process")
 	wrong(c.Connections < 0, "connections", c.Connections, "1 or more, or 0 for no limit")
 	wrong(c.PerAddress < 0, "per_address", c.PerAddress, "1 or more, or 0 for no limit")
 	wrong(c.Reserve < 0, "reserve", c.Reserve, "0 or more")

@@ -191,12 +191,10 @@ func (r *reader) listeners() {
 	if r.on("USE_PROMETHEUS") && r.values["PROMETHEUS_ADDR"] == "" {
 		r.set("metrics", "USE_PROMETHEUS", ":9090")
 	}
-	for _, listener := range []string{"envoy.http", "envoy.debug", "grpc"} {
-		if listener != "grpc" || r.values["GRPC_UDS"] == "" {
-			r.set(listener+".reuse_port", "weir ratelimit", "true") // as the service: the next process starts first
-		}
-	}
 	r.set("http", "weir ratelimit", Operators)
+	for _, listener := range []string{"grpc", "envoy.http", "envoy.debug", "metrics", "http"} {
+		r.set(listener+".reuse_port", "weir ratelimit", "true") // as the service: a restart has no gap
+	}
 	r.set("open", "weir ratelimit", "true") // as the service: the network is what restricts who asks
 }
 

@@ -19,8 +19,8 @@ var usual = map[string]string{
 	"envoy.http": "0.0.0.0:8080", "grpc": "0.0.0.0:8081", "envoy.debug": "0.0.0.0:6070", "http": ratelimit.Operators,
 	"open": "true", "store": "redis://redis:6379", "envoy.config": "/srv/runtime_data/current/config",
 	"envoy.dot_files": "true", "envoy.health": "config", "rls.no_body": "true", "rls.no_headers": "true",
-	"rls.unavailable":       "true",
-	"envoy.http.reuse_port": "true", "envoy.debug.reuse_port": "true", "grpc.reuse_port": "true",
+	"rls.unavailable": "true", "grpc.reuse_port": "true", "envoy.http.reuse_port": "true",
+	"envoy.debug.reuse_port": "true", "metrics.reuse_port": "true", "http.reuse_port": "true",
 }
 
 // TestRead has what follows from each group of variables, beside the usual settings; "" removes one.
@@ -33,7 +33,7 @@ func TestRead(t *testing.T) {
 		{"nothing more", "", nil, nil},
 		{"addresses", "HOST=::1 PORT=1 GRPC_HOST=127.0.0.1 GRPC_PORT=2 DEBUG_HOST=localhost DEBUG_PORT=3",
 			map[string]string{"envoy.http": "[::1]:1", "grpc": "127.0.0.1:2", "envoy.debug": "localhost:3"}, nil},
-		{"a socket", "GRPC_UDS=/run/r?l.sock", map[string]string{"grpc": "unix:///run/r%3Fl.sock", "grpc.reuse_port": ""}, nil},
+		{"a socket", "GRPC_UDS=/run/r?l.sock", map[string]string{"grpc": "unix:///run/r%3Fl.sock"}, nil},
 		{"TLS", "GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k GRPC_CLIENT_TLS_CACERT=/a GRPC_CLIENT_TLS_SAN=envoy",
 			map[string]string{"grpc.tls_cert": "/c", "grpc.tls_key": "/k", "grpc.client_ca": "/a", "grpc.client_names": "envoy"}, nil},
 		{"TLS that is off", "GRPC_SERVER_TLS_CERT=/c GRPC_SERVER_TLS_KEY=/k", nil,

@@ -21,11 +21,11 @@ import (
 // Limits are the configurations of a server: a source of rules, and what the service shows of them. The zero Limits are
 // ready to use, for one source. They are safe for concurrent use.
 type Limits struct {
-	now           atomic.Pointer[configuration] // nil: none was read
+	read, now     atomic.Pointer[configuration] // the last one, and the one in force; nil: there is none
 	loaded, wrong atomic.Uint64
 }
 
-// A configuration is what was read last.
+// A configuration is all files or resources together.
 type configuration struct {
 	configs []*ratelimitconf.Config
 	values  bool              // of some limit
@@ -51,7 +51,10 @@ func (l *Limits) Domains() int {
 }
 
 // Loaded reports whether a configuration was read.
-func (l *Limits) Loaded() bool { return l.now.Load() != nil }
+func (l *Limits) Loaded() bool { return l.read.Load() != nil }
+
+// InForce says that the rules of the last configuration are in force: from now on the service shows that one.
+func (l *Limits) InForce() { l.now.Store(l.read.Load()) }
 
 // Source opens the source of configurations that the settings name; nil: they name none.
 func (l *Limits) Source(c *engine.Config) (ruleset.Source, error) {
@@ -130,7 +133,7 @@ func (l *Limits) Convert(c *engine.Config) func([]*ratelimitconf.Config) (*rules
 			return nil, err
 		}
 		l.loaded.Add(1)
-		l.now.Store(newConfiguration(configs, named))
+		l.read.Store(newConfiguration(configs, named))
 		if c.Log != nil {
 			ignored(c.Log, configs)
 		}

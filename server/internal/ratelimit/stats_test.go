@@ -82,6 +82,7 @@ func newCounter(t *testing.T, text string) *counter {
 		t.Fatal(err)
 	}
 	metrics.Rules(set, time.Now())
+	c.limits.InForce()
 	c.stats = ratelimit.NewStats(c.limits, metrics, 0.8)
 	metrics.Registry().MustRegister(c.stats)
 	c.series = metrics

@@ -72,7 +72,8 @@ func NewPlace(t testing.TB, redis string, files map[string]string, env ...string
 		}
 	}
 	p.env = []string{"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
-		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=warn", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis}
+		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=warn", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+		"WEIR_HTTP=127.0.0.1:0"}
 	for _, at := range []struct {
 		address *string
 		prefix  string

@@ -12,6 +12,7 @@ import (
 
 // TestRealService asks the real service for one decision, and ends it.
 func TestRealService(t *testing.T) {
+	t.Parallel()
 	program := ratelimittest.Real(t)
 	place := ratelimittest.NewPlace(t, redistest.Start(t).Addr(), map[string]string{"shop.yaml": `domain: shop
 descriptors:
