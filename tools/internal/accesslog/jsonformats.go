@@ -105,7 +105,11 @@ func jsonFormat(name string, places []place, timeIs TimeIs, sample []string) (fo
 		if d.isHTTP = isHTTP; timeIs == Order {
 			d.count()
 		}
-		return root.read(line, d)
+		err := root.read(line, d)
+		if err == nil && d.Descriptors == nil && slices.Contains(found, descriptors) {
+			err = errDescriptors
+		}
+		return err
 	}
 	return format{name: name, timeIs: timeIs, read: read}, !untimed || timeIs == Order
 }

@@ -227,7 +227,9 @@ func (r *replay) limitsOfLog(x *Log, n *readCounts, list *noteList) {
 	if code, known := map[string]string{"start": "time_start", "end": "time_end", "start or end": "time_either",
 		"mixed": "time_mixed", string(accesslog.Order): "time_order"}[x.TimeIs]; known {
 		list.add(code, "resolution", x.Resolution)
-		list.add("spread_" + r.config.Spread.String())
+		if x.TimeIs != string(accesslog.Order) {
+			list.add("spread_" + r.config.Spread.String())
+		}
 	}
 	if !r.config.DropRetries {
 		list.counted(n.refused, "repeated")
