@@ -276,6 +276,8 @@ func (c *call) failByRules(err error) {
 		c.refuse(http.StatusServiceUnavailable, wording.Undecided, c.bodyOf(nil))
 	case rule != nil:
 		c.refuse(http.StatusBadRequest, wording.Invalid(err), c.bodyOf(&c.verdict))
+	case c.attributes.several(): // it calls more tools than a decision holds
+		c.refuse(http.StatusBadRequest, wording.Invalid(err), c.bodyOf(nil))
 	default:
 		c.refuse(http.StatusInternalServerError, wording.Undecided, c.bodyOf(nil))
 	}

@@ -87,7 +87,7 @@ func (d *byRules) readMessages(c *call) (ok bool) {
 }
 
 // decideBatch decides the messages of a batch as one request: all pass, or none is charged. The verdict of the call is
-// the one that refuses or, of a batch that passes, the first.
+// the one that refuses or, of a batch that passes, the one with the longest delay or the most limits.
 func (d *byRules) decideBatch(c *call, ask gate.Ask) error {
 	all := c.attributes.messages.Messages
 	questions, views := make([]gate.Question, len(all)), make([]rules.Request, len(all))
@@ -148,7 +148,7 @@ func (c *call) answerMessages(rule *rules.Rule, v *gate.Verdict) Body {
 	}
 }
 
-// worse reports whether a verdict of a batch says more of why it does not pass.
+// worse reports whether a verdict of a batch says more of why it does not pass or, if all pass, of how it does.
 func worse(v, than *gate.Verdict) bool {
 	rank := func(v *gate.Verdict) int {
 		switch {
@@ -159,8 +159,13 @@ func worse(v, than *gate.Verdict) bool {
 		}
 		return 2
 	}
-	if rank(v) != rank(than) {
-		return rank(v) > rank(than)
+	switch a, b := rank(v), rank(than); {
+	case a != b:
+		return a > b
+	case a == 0:
+		return v.Delay > than.Delay || v.Delay == than.Delay && v.Len() > than.Len()
+	case v.Outcome == gate.Refused && than.Outcome == gate.Refused: // others have no decisions to compare
+		return v.RetryAfter() > than.RetryAfter()
 	}
-	return rank(v) == 2 && v.RetryAfter() > than.RetryAfter()
+	return false
 }

@@ -1,12 +1,15 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/memstore"
 )
 
 const byTool = `
@@ -109,6 +112,34 @@ func TestBatches(t *testing.T) {
 		if status != 200 || want != "" && text != want || want == "" && text != whole(step.body) {
 			t.Errorf("%s: %d\n%s, want\n%s", step.body, status, text, want)
 		}
+	}
+}
+
+// TestFieldsOfABatch: of the call that meets limits.
+func TestFieldsOfABatch(t *testing.T) {
+	limited := byRules(t, newClock().store(), byTool, nil)(echo)
+	r := httptest.NewRequest("POST", "/mcp", strings.NewReader(`[{"method":"notifications/x"},`+call("1", "get")+"]"))
+	w := httptest.NewRecorder()
+	limited.ServeHTTP(w, r)
+	if got := w.Header()["Ratelimit"]; len(got) != 1 || !strings.Contains(got[0], `"each-tool";r=2`) {
+		t.Errorf("the fields are %q", got)
+	}
+}
+
+// TestBatchOfTooManyTools: a decision holds no more keys; the batch is refused, and charged nowhere.
+func TestBatchOfTooManyTools(t *testing.T) {
+	limited := byRules(t, newClock().store(), byTool, nil)(echo)
+	var calls []string
+	for i := range 100 {
+		calls = append(calls, call(fmt.Sprint(i), fmt.Sprint("tool-", i)))
+	}
+	batch := "[" + strings.Join(calls, ",") + "]"
+	status, text := post(limited, batch)
+	if status != 200 || strings.Count(text, `"error":{"code":400,"message":"`) != 100 || !strings.Contains(text, "keys and limits of all requests") {
+		t.Errorf("%d %.300s", status, text)
+	}
+	if _, text := post(limited, call("1", "tool-1")); text != whole(call("1", "tool-1")) {
+		t.Error(text)
 	}
 }
 
@@ -253,4 +284,25 @@ func TestMessagesPassUnchanged(t *testing.T) {
 			t.Fatalf("cut at %d: %s", size, got)
 		}
 	}
+}
+
+// TestBatchWithoutAnAnswerOfTheStore: refused as the rules say, or with a key that is doubtful in one of the calls.
+func TestBatchWithoutAnAnswerOfTheStore(t *testing.T) {
+	const text = `
+  - {name: deny, preset: mcp, match: {path: /mcp, mcp: {tool: b}}, limit: 5/1m, on_store_error: deny}
+  - {name: keyed, preset: mcp, match: {path: /mcp, mcp: {tool: k}}, key: [header.X-Key], limit: 5/1m}`
+	batch := func(tool string) string { return "[" + call("1", "a") + "," + call("2", tool) + "]" }
+	store := memstore.New()
+	store.Close()
+	down := byRules(t, store, text, nil)(echo)
+	if status, answer := post(down, batch("b")); status != 200 || strings.Count(answer, `"code":503`) != 2 {
+		t.Errorf("%d %s", status, answer)
+	}
+	two := func(r *http.Request) { r.Header["X-Key"] = []string{"a", "b"} }
+	if status, answer := post(byRules(t, newClock().store(), text, nil)(echo), batch("k"), two); status != 200 || strings.Count(answer, `"code":400`) != 2 {
+		t.Errorf("%d %s", status, answer)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	post(down, batch("b"), func(r *http.Request) { *r = *r.WithContext(left) })
 }
