@@ -118,11 +118,14 @@ func (d *disk) list(path string) ([]string, error) {
 		return []string{path}, err
 	}
 	paths, err := d.format.files(path)
-	if err == nil && len(paths) == 0 {
-		err = fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
-			"for no rules, write rules: [] into one", d.name)
+	switch {
+	case err != nil || len(paths) > 0:
+		return paths, err
+	case d.format.parse != nil:
+		return nil, fmt.Errorf("%s has no files", d.name)
 	}
-	return paths, err
+	return nil, fmt.Errorf("%s has no files of rules: none that ends in .yaml or .yml; "+
+		"for no rules, write rules: [] into one", d.name)
 }
 
 // Files returns the paths of a directory's files of rules, in order.

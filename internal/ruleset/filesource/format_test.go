@@ -81,3 +81,16 @@ func TestFormatFollowsTheRoot(t *testing.T) {
 	do(t, os.Symlink(in("current", "app"), link))
 	newStand(t, link, WithFormat(false, limitsOf)).expect("x 2/1s")
 }
+
+// TestFormatWithoutFiles: no advice about files of rules, which the format has not.
+func TestFormatWithoutFiles(t *testing.T) {
+	t.Parallel()
+	dir := in(t.TempDir(), "config")
+	mkdir(t, dir)
+	source, err := New(dir, WithFormat(false, limitsOf))
+	do(t, err)
+	t.Cleanup(source.Close)
+	if n := source.Load(t.Context(), true); n.Err == nil || !strings.HasSuffix(n.Err.Error(), "config has no files") {
+		t.Error(n.Err)
+	}
+}
