@@ -88,6 +88,7 @@ func TestExamples(t *testing.T) {
 	write(t, dir, "access.log", access)
 	write(t, dir, "config/ratelimit.yaml", "domain: site\ndescriptors: []\n")
 	write(t, dir, "nginx.conf", "http {}\n")
+	write(t, dir, "recorded.json", `{"domain": "site", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}`+"\n")
 	write(t, dir, "token", "0123456789abcdef")
 	write(t, dir, "audit.log", `{"at":"2026-11-22T17:00:00Z","node":"a","outcome":"refused","rule":"login"}`+"\n")
 	if err := os.MkdirAll(filepath.Join(dir, ".local/share/bash-completion/completions"), 0o700); err != nil {
@@ -144,6 +145,7 @@ func runnable(line, server string) (string, bool) {
 	if strings.HasPrefix(line, "weir audit tail") { // it ends when it is killed
 		return "timeout 1 " + line + " || [ $? = 124 ]", true
 	}
+	line = strings.ReplaceAll(line, "--server http://127.0.0.1:8080", "--server "+server)
 	if strings.HasPrefix(line, "weir health") {
 		return "weir health --server " + server, !strings.Contains(line, "unix:")
 	}

@@ -96,6 +96,29 @@ func TestPageOfAPlainEnvoy(t *testing.T) {
 	}
 }
 
+// TestPageOfAnOverlay starts weir with the overlay of the page: the limit that the controller owns slides, and its domain
+// answers errors while Redis is away.
+func TestPageOfAnOverlay(t *testing.T) {
+	t.Parallel()
+	blocks := envoyPage(t, "yaml", 4)
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	if err := os.WriteFile(overlay, []byte(blocks[3]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	redis := redistest.Start(t)
+	p := ratelimittest.NewPlace(t, redis.Addr(), map[string]string{"shop.yaml": blocks[0]}, "WEIR_OVERLAY="+overlay)
+	p.Start(weir(t)).Await()
+	line := strings.Split(strings.TrimSpace(envoyPage(t, "sh", 1)[0]), "\n")[2]
+	if status, body := call(t, p, line); status != 200 || !strings.Contains(body, `"durationUntilReset":"60s"`) {
+		t.Errorf("a window that begins with its first request: %d %s", status, body)
+	}
+	redis.Kill()
+	redistest.Await(t, "an error without Redis", func() bool {
+		status, _ := call(t, p, line)
+		return status == 500
+	})
+}
+
 // A container is as the Deployment of Istio's sample has it.
 type container struct {
 	Command []string
