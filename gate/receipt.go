@@ -24,6 +24,8 @@ type Charged struct {
 	Fixed bool // Settle skips it: the rule's cost is fixed
 	Local bool // the local store charged it
 
+	steps []step // see ChargeStep
+
 	path string // as in Verdict
 	void bool   // settling gives all its units back
 }
@@ -114,6 +116,12 @@ func checkActual(units int64) error {
 }
 
 func (g *Gate) settle(ctx context.Context, c *Charged, units int64) error {
+	if len(c.steps) > 0 {
+		var err error
+		if units, err = g.settleSteps(ctx, c, units); err != nil {
+			return err
+		}
+	}
 	switch claim, missing := c.change(units); {
 	case missing > 0:
 		return g.by(c).Charge(ctx, []weir.Claim{claim}, nil)

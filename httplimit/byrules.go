@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -338,6 +339,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 		return d.followBatch(c)
 	}
 	settles, measured, counted, read := false, false, false, false
+	var paced []pacedRule
 	for i := range v.Len() {
 		if d.KeepEstimates {
 			break
@@ -350,9 +352,13 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 			length, body := c.Rule.SettlesBy()
 			settles, measured, read = true, measured || length || body, read || body
 		}
+		if _, _, ok := c.Rule.Steps(); ok && c.Granted > 0 &&
+			!slices.ContainsFunc(paced, func(p pacedRule) bool { return p.Rule == c.Rule }) {
+			paced, measured, read = append(paced, pacedRule{Rule: c.Rule}), true, true
+		}
 		counted = counted || (c.Rule.HasCountIf() || c.Rule.ByPath()) && c.Granted > 0
 	}
-	if !settles && !counted && !v.Holds() {
+	if !settles && !counted && len(paced) == 0 && !v.Holds() {
 		return nil
 	}
 	pay := actual
@@ -361,9 +367,9 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	}
 	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
 	f.measured, f.detached = measured || counted, detachedTime(v)
-	if settles {
+	if settles || len(paced) > 0 {
 		f.answer = d.gate.Rules().Answer()
-		f.read, f.decoders = read, d.Decoders
+		f.read, f.decoders, f.paced = read, d.Decoders, paced
 	}
 	return f
 }

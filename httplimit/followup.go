@@ -29,6 +29,8 @@ type followUp struct {
 	answer   *rules.Answer // of rules that settle; nil: none does
 	read     bool          // the body of the response has the cost
 	decoders Decoders
+	step     stepper // of rules with charge: as_it_streams
+	paced    []pacedRule
 	// head, if not nil, is called when the head of the response is known and not yet sent, or before end.
 	head func(ctx context.Context, s *served, notify func(Outcome, error))
 	end  func(ctx context.Context, s *served, notify func(Outcome, error))
@@ -44,6 +46,7 @@ type served struct {
 	answer   *rules.Answer
 
 	unfinished bool // see Unfinished
+	cut        bool // the response was: see paced
 
 	computed bool // cost was called
 	units    int64
@@ -99,9 +102,14 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 		s.meter.ResponseWriter = w
 		w = s.meter
 	}
-	s.ran = true
-	next.ServeHTTP(w, r)
-	s.returned = true
+	if len(p.followUp.paced) > 0 {
+		ctx, stop := context.WithCancel(r.Context())
+		defer stop()
+		r = r.WithContext(ctx)
+		s.meter.pace = &paced{served: s, rules: p.followUp.paced, step: p.followUp.step, stop: stop,
+			failed: func(err error) { notify(Unsettled, err) }}
+	}
+	s.run(next, w, r)
 }
 
 // finish calls the meter's head for a response without a head, if it is needed: net/http sends 200 for a handler that
@@ -231,6 +239,9 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 				notify(Unsettled, err)
 			}
 		}
+	}
+	d.step = func(ctx context.Context, rule *rules.Rule, units int64, beyond bool) (bool, time.Duration, error) {
+		return g.ChargeStep(ctx, rest, rule, units, beyond)
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
 		if s.ran && !s.unfinished && actual != nil {

@@ -19,6 +19,9 @@ type meter struct {
 	status   int
 	bytes    int64
 	broken   bool // a write failed
+	lines    bool // the body is JSON lines
+	pace     *paced
+	paces    bool // the response is charged by pace
 }
 
 // Unwrap supports http.ResponseController.
@@ -38,6 +41,7 @@ func (m *meter) begin(status int) {
 	}
 	if m.read != nil && !m.bodiless {
 		m.copy = m.read(m.Header())
+		m.paces = m.pace != nil && m.pace.begins(m, m.Header(), status)
 	}
 	if m.status = status; m.head != nil {
 		m.head()
@@ -53,8 +57,13 @@ func (m *meter) close() {
 
 func (m *meter) Write(b []byte) (int, error) {
 	m.begin(http.StatusOK)
+	if m.paces {
+		if err := m.pace.pass(m, b); err != nil {
+			return 0, err
+		}
+	}
 	n, err := m.ResponseWriter.Write(b)
-	if m.broken = m.broken || err != nil; m.copy != nil {
+	if m.broken = m.broken || err != nil; m.copy != nil && !m.paces {
 		m.copy.Write(b[:n])
 	}
 	m.wrote(int64(n))

@@ -137,7 +137,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 	{"charge", choice(charges, func(s *Spec) *Charge { return &s.Charge }),
 		"`fitting`: a request passes if its cost is left; `full`: while [anything is " +
 			"left](counting.md#charge-full), and its " +
-			"whole cost is charged, beyond the limit too", "`fitting`"},
+			"whole cost is charged, beyond the limit too; `as_it_streams`: as `fitting`, and a streamed response is " +
+			"[charged as it passes](../howto/llm.md#charge-as-it-streams)", "`fitting`"},
 	{"mode", choice(modes, func(s *Spec) *Mode { return &s.Mode }),
 		"`enforce`, or `shadow`: refusals are counted and requests pass", "`enforce`"},
 	{"once", nested(&onceFields, func(s *Spec) *Once { return &s.Once }),
@@ -376,6 +377,13 @@ var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{
 		s.AskUsage = new(d.truth(p, n))
 	}}, "`true`: a request for a stream without `stream_options` gets `include_usage`, without which OpenAI's API " +
 		"does not state the usage", "`false`"},
+	{"count", text("cost_settle", func(s *Stream) *string { return &s.Count }),
+		"with `charge: as_it_streams`: the units of the part of a response that has passed, a [sum](counting.md#sums)",
+		"`0.25 * bytes`, or the preset's"},
+	{"step", units(func(s *Stream) *int64 { return &s.Step }), "units that are charged at once", "100"},
+	{"overrun", choice(overruns, func(s *Stream) *string { return &s.Overrun }),
+		"when a step is not left: `finish`, the rest is charged beyond the limit, or `cut`: the stream ends with an " +
+			"error event", "`finish`"},
 }}
 
 var countIfFields = mapping[CountIf]{"count_if", "leave it out", []field[CountIf]{

@@ -150,6 +150,9 @@ func (b *builder) jsonPaths() {
 			paths = append(paths, streamPath, optionsPath)
 		}
 		answers = append(answers, rule.cost.settle.paths()...)
+		if rule.stream != nil {
+			answers = append(answers, rule.stream.count.paths()...)
+		}
 	}
 	b.set.paths, b.set.answers = b.compiledPaths(paths), b.compiledPaths(answers)
 }
@@ -201,19 +204,7 @@ func (r *Rule) SettlesBy() (length, body bool) {
 
 // Actual is the actual cost according to a response. The error is a *weir.InputError: the response does not state it.
 func (r *Rule) Actual(a *Answer) (units int64, err error) {
-	var body *JSON
-	if a.body != nil {
-		body = &JSON{a.body, a.Bytes}
-	} else {
-		body = &JSON{nil, a.Bytes}
-	}
-	units, known := r.cost.settle.units(func(q *quantity) (*big.Rat, bool) {
-		if q.kind != attributed {
-			return q.of(body)
-		}
-		n, ok := ratefields.Digits(a.Header(q.name))
-		return new(big.Rat).SetInt64(n), ok
-	})
+	units, known := r.cost.settle.units(a.number)
 	if known {
 		return units, nil
 	}
@@ -225,3 +216,18 @@ func (r *Rule) Actual(a *Answer) (units int64, err error) {
 	return 0, &weir.InputError{Field: "the response's " + r.cost.settleText, Given: given,
 		Allowed: "numbers with a sum from 0 to 4503599627370496 (2^52)"}
 }
+
+// number is a quantity of the response.
+func (a *Answer) number(q *quantity) (*big.Rat, bool) {
+	switch {
+	case q.kind == attributed:
+		n, ok := ratefields.Digits(a.Header(q.name))
+		return new(big.Rat).SetInt64(n), ok
+	case a.body != nil:
+		return q.of(&JSON{a.body, a.Bytes})
+	}
+	return q.of(&JSON{nil, a.Bytes})
+}
+
+// Streamed reports whether a Content-Type is of a response that is read event by event.
+func Streamed(contentType string) bool { return jsonvalues.Events(contentType) }

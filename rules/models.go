@@ -5,15 +5,16 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/internal/jsonvalues"
 )
 
 // A modelAPI is what a preset knows of the API of language models: where tokens stand, and the form of its errors.
 type modelAPI struct {
 	word     string
-	from     string // the estimate: the most tokens of the answer, and a fourth of the prompt's bytes
+	most     string // the most tokens of the answer
+	prompt   string // a fourth of the prompt's bytes
 	settle   string
-	asks     bool // a stream states its usage only if the request asks for it
+	count    string // of a stream: a fourth of the bytes of its text
+	asks     bool   // a stream states its usage only if the request asks for it
 	refusals string
 }
 
@@ -23,17 +24,22 @@ const estimated = 1000
 // modelAPIs are by the references of the APIs. Tokens that Anthropic reads from its cache are not counted, as its own
 // limits do not.
 var modelAPIs = []modelAPI{
-	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000 + " +
+	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000",
 		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt)",
-		"json.usage.total_tokens or json.response.usage.total_tokens", true, shapeOpenAI},
-	{"anthropic", "json.max_tokens or 1000 + 0.25 * bytes(json.messages) + 0.25 * bytes(json.system)",
+		"json.usage.total_tokens or json.response.usage.total_tokens",
+		"0.25 * bytes(json.choices.*.delta.content) or bytes(json.delta)", true, shapeOpenAI},
+	{"anthropic", "json.max_tokens or 1000", "0.25 * bytes(json.messages) + 0.25 * bytes(json.system)",
 		"json.usage.input_tokens or json.message.usage.input_tokens + " +
 			"json.usage.cache_creation_input_tokens or json.message.usage.cache_creation_input_tokens + " +
-			"json.usage.output_tokens or json.message.usage.output_tokens", false, shapeAnthropic},
-	{"gemini", "json.generationConfig.maxOutputTokens or 1000 + 0.25 * bytes(json.contents)",
-		"json.usageMetadata.totalTokenCount", false, shapeGemini},
-	{"ollama", "json.options.num_predict or 1000 + 0.25 * bytes(json.messages) or bytes(json.prompt)",
-		"json.prompt_eval_count + json.eval_count", false, shapeOllama},
+			"json.usage.output_tokens or json.message.usage.output_tokens",
+		"0.25 * bytes(json.delta.text) + 0.25 * bytes(json.delta.thinking) + 0.25 * bytes(json.delta.partial_json)",
+		false, shapeAnthropic},
+	{"gemini", "json.generationConfig.maxOutputTokens or 1000", "0.25 * bytes(json.contents)",
+		"json.usageMetadata.totalTokenCount",
+		"0.25 * bytes(json.candidates.*.content.parts.*.text)", false, shapeGemini},
+	{"ollama", "json.options.num_predict or 1000", "0.25 * bytes(json.messages) or bytes(json.prompt)",
+		"json.prompt_eval_count + json.eval_count",
+		"0.25 * bytes(json.message.content) + 0.25 * bytes(json.response)", false, shapeOllama},
 }
 
 // expand sets what the rule leaves open.
@@ -43,7 +49,9 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 		fields = append(fields, "match: {method: POST}")
 	}
 	if c := &s.Cost; c.Units == 0 && c.From == "" && c.Settle == "" && c.By == "" && !s.leases() {
-		c.From, c.Settle = m.from, m.settle
+		if c.From, c.Settle = m.most+" + "+m.prompt, m.settle; s.Charge == ChargeStreaming {
+			c.From = m.prompt
+		}
 		if c.Max == 0 {
 			c.Max = s.mostOfAll()
 		}
@@ -56,6 +64,10 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 	if m.asks && s.Stream.AskUsage == nil && s.Cost.Settle == m.settle {
 		s.Stream.AskUsage = new(true)
 		fields = append(fields, "stream: {ask_usage: true}")
+	}
+	if s.Charge == ChargeStreaming && s.Stream.Count == "" {
+		s.Stream.Count = m.count
+		fields = append(fields, "stream: {count: "+m.count+"}")
 	}
 	if s.Response.Body == "" && s.Response.Shape == "" {
 		s.Response.Shape = m.refusals
@@ -95,31 +107,3 @@ func (s *Spec) mostOfAll() int64 {
 	}
 	return most
 }
-
-// A Stream is how responses that are streams are counted.
-type Stream struct {
-	AskUsage *bool // add to requests for a stream what makes the API state its usage; nil: false
-}
-
-// AsksUsage reports whether the rule adds to requests what makes the API state its usage.
-func (r *Rule) AsksUsage() bool { return r.asksUsage }
-
-// Addition is the member that a rule that AsksUsage adds to the body of a request, before the other members; "" if it
-// adds none.
-func (r *Rule) Addition(body *JSON) string {
-	if body == nil || body.values == nil {
-		return ""
-	}
-	stream, options := body.at(streamPath), body.at(optionsPath)
-	if string(stream.Text) != "true" || stream.Kind != jsonvalues.Bool || options.Kind != jsonvalues.Missing ||
-		options.Doubtful {
-		return ""
-	}
-	return `"stream_options":{"include_usage":true}`
-}
-
-// Paths of OpenAI's API.
-const (
-	streamPath  = "stream"
-	optionsPath = "stream_options"
-)

@@ -199,3 +199,28 @@ func TestPresetsOfModels(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsAreChecked: what does not go with charge: as_it_streams, and the presets' count.
+func TestStreamsAreChecked(t *testing.T) {
+	for text, want := range map[string]string{
+		"charge: as_it_streams":                                        "100 false",
+		"charge: as_it_streams, stream: {step: 7, overrun: cut}":       "7 true",
+		"charge: as_it_streams, preset: openai":                        "100 false",
+		"stream: {step: 7}":                                            "stream",
+		"charge: as_it_streams, cost: 5":                               "a fixed cost",
+		"charge: as_it_streams, count_if: {status: 401}":               "count_if",
+		"charge: as_it_streams, stream: {count: header.X}":             "stream.count",
+		"charge: as_it_streams, lease_percent: 5":                      "lease_percent",
+		"charge: as_it_streams, candidate: {limit: fixed_window 9/1m}": "candidate",
+	} {
+		set, err := rules.Load("f", []byte("rules: [{name: a, limit: fixed_window 9000/1m, "+text+"}]"))
+		got := fmt.Sprint(err)
+		if err == nil {
+			step, cut, _ := set.Rules()[0].Steps()
+			got = fmt.Sprint(step, " ", cut)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -203,9 +203,12 @@ type Charge string
 const (
 	ChargeFitting Charge = "fitting" // those whose cost is left
 	ChargeFull    Charge = "full"    // all while anything is left; the whole cost is charged, beyond the limit too
+
+	// ChargeStreaming grants the requests whose cost is left, and charges a response while it is streamed: see Stream.
+	ChargeStreaming Charge = "as_it_streams"
 )
 
-var charges = []Charge{ChargeFitting, ChargeFull}
+var charges = []Charge{ChargeFitting, ChargeFull, ChargeStreaming}
 
 // The words of a cost's on_missing.
 const (

@@ -4,26 +4,34 @@ import (
 	"bytes"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 )
+
+// The media types of sequences of documents.
+const serverSentEvents = "text/event-stream"
+
+var jsonLines = []string{"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+
+// Events reports whether a body of a Content-Type is a sequence: server-sent events, or JSON lines.
+func Events(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == serverSentEvents || slices.Contains(jsonLines, media))
+}
 
 // Body returns a writer that reads a body of a Content-Type: server-sent events, JSON lines or one JSON text. nil if
 // the type is none of these. Set Each of the reader, not Many.
 func (r *Reader) Body(contentType string) io.WriteCloser {
 	media, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil
-	}
-	switch media {
-	case "text/event-stream":
+	case media == serverSentEvents:
 		return &events{reader: r, line: atStart}
-	case "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines":
+	case slices.Contains(jsonLines, media):
 		r.Many = true
 		return r
-	case "application/json":
-		return r
-	}
-	if strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json") {
+	case media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"):
 		return r
 	}
 	return nil

@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"cmp"
+
+	"github.com/weirproject/weir/internal/jsonvalues"
+)
+
+// A Stream is how responses that are streams are counted.
+type Stream struct {
+	AskUsage *bool // add to requests for a stream what makes the API state its usage; nil: false
+
+	// With ChargeStreaming:
+	Count   string // units of the part of a response that has passed, a sum; "": a fourth of its bytes
+	Step    int64  // units that are charged at once; 0: 100
+	Overrun string // when they are not left: "finish", as also "", or "cut", the response ends
+}
+
+// The words of overrun.
+const (
+	overrunFinish = "finish"
+	overrunCut    = "cut"
+)
+
+var overruns = []string{overrunFinish, overrunCut}
+
+// usualStep is the number of units of a step.
+const usualStep = 100
+
+// A stream is a checked Stream of a rule with ChargeStreaming.
+type stream struct {
+	count sum
+	step  int64
+	cut   bool
+}
+
+// Steps reports how a rule with ChargeStreaming charges a response while it is streamed: in steps of units, and whether
+// the response is cut when they are not left. ok is false for other rules.
+func (r *Rule) Steps() (units int64, cut, ok bool) {
+	if r.stream == nil {
+		return 0, false, false
+	}
+	return r.stream.step, r.stream.cut, true
+}
+
+// Passed is the number of units of the part of a response that has passed, of a rule with Steps.
+func (r *Rule) Passed(a *Answer) int64 {
+	units, _ := r.stream.count.units(a.number)
+	return units
+}
+
+// stream checks a Stream; nil without ChargeStreaming.
+func (b *builder) stream(i int, s *Spec) *stream {
+	given := &s.Stream
+	c := &stream{step: cmp.Or(given.Step, usualStep),
+		cut: word(b, at(i, "stream.overrun"), given.Overrun, overruns) == overrunCut}
+	c.count = b.sum(at(i, "stream.count"), cmp.Or(given.Count, "0.25 * bytes"), nil, "")
+	b.units(at(i, "stream.step"), given.Step)
+	streams := s.Charge == ChargeStreaming
+	for _, other := range []struct {
+		field string
+		is    bool
+		why   string
+	}{
+		{"count_if", s.CountIf.stated(), "the units of a request are those of its response"},
+		{"a fixed cost", s.Cost.Units != 0, "a response does not change it"},
+		{"candidate", len(s.Candidate.Limit) > 0, "a request that only the candidate grants has no response"},
+		{"lease_percent", s.LeasePercent != 0, "units that were prefetched are not those that come back"},
+	} {
+		if streams && other.is {
+			b.add(at(i, "charge"), "charge: as_it_streams does not go with %s: %s", other.field, other.why)
+		}
+	}
+	if !streams && (given.Count != "" || given.Step != 0 || given.Overrun != "") {
+		b.add(at(i, "stream"), "count, step and overrun are for charge: as_it_streams")
+	}
+	if !streams {
+		return nil
+	}
+	return c
+}
+
+// AsksUsage reports whether the rule adds to requests what makes the API state its usage.
+func (r *Rule) AsksUsage() bool { return r.asksUsage }
+
+// Addition is the member that a rule that AsksUsage adds to the body of a request, before the other members; "" if it
+// adds none.
+func (r *Rule) Addition(body *JSON) string {
+	if body == nil || body.values == nil {
+		return ""
+	}
+	stream, options := body.at(streamPath), body.at(optionsPath)
+	if string(stream.Text) != "true" || stream.Kind != jsonvalues.Bool || options.Kind != jsonvalues.Missing ||
+		options.Doubtful {
+		return ""
+	}
+	return `"stream_options":{"include_usage":true}`
+}
+
+// Paths of OpenAI's API.
+const (
+	streamPath  = "stream"
+	optionsPath = "stream_options"
+)
