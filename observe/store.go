@@ -60,6 +60,9 @@ func (m *Metrics) ReadStore() (took tally.Buckets) {
 	return took
 }
 
+// ReadDecisions returns the latencies of all decisions, and their sum.
+func (m *Metrics) ReadDecisions() (took tally.Buckets, sum time.Duration) { return m.took.Read() }
+
 // StoreUp reports whether the last store call succeeded.
 func (m *Metrics) StoreUp() bool { return !m.health.silent.Load() }
 

@@ -176,9 +176,9 @@ func TestEnvoyGateway(t *testing.T) {
 	}
 }
 
-// TestReference compares the table of docs/reference/ratelimit-command.md.
+// TestReference compares the table of docs/reference/ratelimit.md.
 func TestReference(t *testing.T) {
-	const file = "../../../docs/reference/ratelimit-command.md"
+	const file = "../../../docs/reference/ratelimit.md"
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

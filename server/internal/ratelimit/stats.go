@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
-	"unsafe"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	service "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -41,7 +39,6 @@ type Stats struct {
 	size   atomic.Int64
 
 	calls, failed atomic.Uint64
-	took          tally.Latency
 
 	placing sync.Mutex
 	placed  map[[3]string]bool // labels of series of their own, which stay
@@ -144,9 +141,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *service.RateLimitReque
 	if s.stats == nil {
 		return s.RateLimitServiceServer.ShouldRateLimit(ctx, r)
 	}
-	began := time.Now()
 	answer, err := s.RateLimitServiceServer.ShouldRateLimit(ctx, r)
-	s.stats.took.Observe(time.Since(began), uintptr(unsafe.Pointer(r)))
 	s.stats.calls.Add(1)
 	if code := status.Code(err); code != codes.OK && code != codes.Unavailable && code != codes.Canceled {
 		s.stats.failed.Add(1)
@@ -223,7 +218,7 @@ var (
 	descTotal = prometheus.NewDesc("ratelimit_service_total_requests", "Calls of the rate limit service.",
 		[]string{"grpc_method"}, nil)
 	descTook = prometheus.NewDesc("ratelimit_service_response_time_seconds",
-		"Latency of calls of the rate limit service.", []string{"grpc_method"}, nil)
+		"Latency of the decisions about descriptors, including Redis.", []string{"grpc_method"}, nil)
 	descError = prometheus.NewDesc("ratelimit_service_should_rate_limit_error",
 		"Calls that Redis did not answer (redis_error), and those with mistakes (service_error).",
 		[]string{"err_type"}, nil)
@@ -260,7 +255,7 @@ func (s *Stats) Collect(to chan<- prometheus.Metric) {
 	count(descError, other, "service_error")
 	count(descLoaded, s.limits.loaded.Load())
 	count(descWrong, s.limits.wrong.Load())
-	buckets, sum := s.took.Read()
+	buckets, sum := s.metrics.ReadDecisions()
 	to <- prometheus.MustNewConstHistogram(descTook, buckets.Total(), sum.Seconds(), buckets.Cumulative(),
 		"ShouldRateLimit")
 	for labels, hits := range s.series() {

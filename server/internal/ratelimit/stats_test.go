@@ -50,13 +50,13 @@ descriptors:
 // A counter is a service with the counts of a configuration.
 type counter struct {
 	*ratelimit.Service
-	t      *testing.T
+	t      testing.TB
 	limits *ratelimit.Limits
 	stats  *ratelimit.Stats
 	series *observe.Metrics
 }
 
-func newCounter(t *testing.T, text string) *counter {
+func newCounter(t testing.TB, text string) *counter {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
