@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -154,24 +155,48 @@ func (file *File) overlaid(kept func(rule int) bool) (overlaid *File, without []
 	if len(out.Rules) == 0 {
 		return &out, nil
 	}
-	for i := range file.Overlay {
-		met := false
-		for j := range out.Rules {
-			if rule := &out.Rules[j]; file.Overlay[i].meets(rule) {
-				met = true
-				if kept != nil && kept(j) {
-					continue
-				}
-				if why := file.Overlay[i].apply(rule); why != "" {
-					without = append(without, unmet{i, why})
-				}
+	met := make([]bool, len(file.Overlay))
+	for j := range out.Rules {
+		rule := &out.Rules[j]
+		var elements []int // that meet the rule
+		for i := range file.Overlay {
+			if file.Overlay[i].meets(rule) {
+				met[i], elements = true, append(elements, i)
 			}
 		}
-		if !met {
+		if kept == nil || !kept(j) {
+			without = append(without, file.overlay(rule, elements)...)
+		}
+	}
+	for i := range met {
+		if !met[i] {
 			without = append(without, unmet{i, "no rule has this domain and descriptor"})
 		}
 	}
+	slices.SortStableFunc(without, func(a, b unmet) int { return cmp.Compare(a.element, b.element) })
 	return &out, without
+}
+
+// overlay applies elements to a rule: all at once where they fit together, as they nearly always do, since to try each
+// takes time. Otherwise one after the other, without those that do not fit.
+func (file *File) overlay(rule *Spec, elements []int) (without []unmet) {
+	if len(elements) > 1 {
+		together, tried, fits := *rule, false, true
+		for _, i := range elements {
+			fits = fits && file.Overlay[i].set(&together)
+			tried = tried || file.Overlay[i].dependsOnRule()
+		}
+		if fits && (!tried || together.mistake() == "") {
+			*rule = together
+			return nil
+		}
+	}
+	for _, i := range elements {
+		if why := file.Overlay[i].apply(rule); why != "" {
+			without = append(without, unmet{i, why})
+		}
+	}
+	return without
 }
 
 // String names the element.
@@ -216,14 +241,22 @@ func (s *OverlaySpec) apply(rule *Spec) (why string) {
 			strings.Join(rule.Limit, ", "), s.Set.Algorithm)
 	}
 	if s.dependsOnRule() {
-		alone := &report{}
-		build(&File{Rules: []Spec{changed}}, alone, options{})
-		if len(alone.problems) > 0 {
-			return fmt.Sprintf("rule %s: %s", rule.Name, alone.problems[0].Message)
+		if mistake := changed.mistake(); mistake != "" {
+			return fmt.Sprintf("rule %s: %s", rule.Name, mistake)
 		}
 	}
 	*rule = changed
 	return ""
+}
+
+// mistake is the first mistake of a rule that is alone in its file; "" if there is none.
+func (s *Spec) mistake() string {
+	alone := &report{}
+	build(&File{Rules: []Spec{*s}}, alone, options{})
+	if len(alone.problems) == 0 {
+		return ""
+	}
+	return alone.problems[0].Message
 }
 
 // dependsOnRule reports whether fields that are valid may not fit a rule. To try them takes 20 µs.

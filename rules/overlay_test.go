@@ -95,3 +95,18 @@ func TestOverlayKeepsWhatItDoesNotSet(t *testing.T) {
 		t.Errorf("%+v", web)
 	}
 }
+
+// TestElementsThatFitTogether apply in any case; one that does not fit leaves the others.
+func TestElementsThatFitTogether(t *testing.T) {
+	for overlay, want := range map[string]string{
+		"  - {domain: web, descriptor: a, cost: 20, mode: shadow}\n  - {domain: web, descriptor: a, cost: 2}":                                       "10/1m epoch ",
+		"  - {domain: web, descriptor: a, cost: 20, mode: shadow}\n  - {domain: web, descriptor: a, algorithm: sliding_log}":                        "10/1m ; overlay of domain web, descriptor a (f.yaml:11): rule web: ",
+		"  - {domain: web, descriptor: a, mode: shadow}\n  - {domain: web, descriptor: a, charge: full}\n  - {domain: web, algorithm: sliding_log}": "10/1m shadow; overlay of domain web (f.yaml:13): rule slots has the limit ",
+	} {
+		out, unmet := overlaid(t, overlay)
+		web := &out.Rules[2]
+		if got := strings.Join(append([]string{web.Limit[0] + " " + string(web.Mode)}, unmet...), "; "); !strings.HasPrefix(got, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", overlay, got, want)
+		}
+	}
+}
