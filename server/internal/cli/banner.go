@@ -50,6 +50,8 @@ const maxNames = 8
 func (v *server) rulesLine() string {
 	list := v.engine.Gate.Rules().Rules()
 	switch {
+	case v.isRatelimit() && !v.limits.Loaded():
+		return "none yet in " + v.engine.Source + ": requests are answered with an error"
 	case len(list) == 0 && v.engine.Source != "":
 		return "none yet in " + v.engine.Source + ": every request passes"
 	case len(list) == 0:

@@ -143,8 +143,12 @@ func TestPageOfIstio(t *testing.T) {
 		}
 	}
 	p := ratelimittest.NewPlace(t, redistest.Start(t).Addr(), nil, env...)
-	configMap(t, p.Config, "1", "requests_per_unit: 1")
+	configMap(t, p.Config, "0", "requests_per_unit: few")
 	service := p.Start(weir(t))
+	redistest.Await(t, "a start without limits", func() bool {
+		return strings.Contains(service.Log(), "requests are answered with an error")
+	})
+	configMap(t, p.Config, "1", "requests_per_unit: 1")
 	service.Await()
 	configMap(t, p.Config, "2", "requests_per_unit: 7")
 	limits(t, p, "requests_per_unit=7")
@@ -171,7 +175,7 @@ func configMap(t *testing.T, dir, version, limit string) {
 			err = step()
 		}
 	}
-	if version == "1" && err == nil {
+	if version == "0" && err == nil {
 		err = os.Symlink("..data/config.yaml", filepath.Join(dir, "config.yaml"))
 	}
 	if err != nil {
