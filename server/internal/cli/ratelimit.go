@@ -140,7 +140,11 @@ func (v *server) rateLimits() *ratelimit.Service {
 			Metadata: v.engine.EnvoyMetadata, Loaded: v.limits.Loaded, Count: v.stats.Count}
 		copy(options.Ratelimit.Headers[:], v.engine.EnvoyHeaders)
 	}
-	v.service = ratelimit.NewService(rls.New(v.engine.Gate, options), v.stats)
+	var trace ratelimit.Trace
+	if v.otlp != nil {
+		trace = v.otlp.Call
+	}
+	v.service = ratelimit.NewService(rls.New(v.engine.Gate, options), v.stats, trace)
 	return v.service
 }
 

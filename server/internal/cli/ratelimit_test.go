@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -22,9 +23,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/certtest"
+	"github.com/weirproject/weir/server/internal/otlp/otlptest"
 )
 
 const limitsOfEdge = `
@@ -123,7 +126,7 @@ func TestRatelimitPorts(t *testing.T) {
 	if err != nil || answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("gRPC health: %v, %v", answer, err)
 	}
-	if got := askGRPC(t, conn); got != "OK" {
+	if got := askGRPC(t, t.Context(), conn); got != "OK" {
 		t.Errorf("gRPC: %s", got)
 	}
 	for _, key := range redis.Do("KEYS", "*edge.user*").([]any) {
@@ -186,10 +189,10 @@ func dialPlace(t *testing.T, address string, secure credentials.TransportCredent
 }
 
 // askGRPC is the code of a request, or its error.
-func askGRPC(t *testing.T, conn *grpc.ClientConn) string {
+func askGRPC(t *testing.T, ctx context.Context, conn *grpc.ClientConn) string {
 	t.Helper()
 	entries := []*common.RateLimitDescriptor_Entry{{Key: "user", Value: "bob"}}
-	answer, err := ratelimit.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{
+	answer, err := ratelimit.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{
 		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{{Entries: entries}}})
 	if err != nil {
 		return err.Error()
@@ -263,7 +266,7 @@ func TestRatelimitTLS(t *testing.T) {
 			}
 			c.Certificates = []tls.Certificate{pair}
 		}
-		return askGRPC(t, dialPlace(t, place.grpc, credentials.NewTLS(c)))
+		return askGRPC(t, t.Context(), dialPlace(t, place.grpc, credentials.NewTLS(c)))
 	}
 	if got := with("envoy.example.com"); got != "OK" {
 		t.Error(got)
@@ -333,7 +336,7 @@ func TestRatelimitHealth(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	redistest.Await(t, "an unhealthy service", func() bool { return health(place) == 500 })
-	if got := askGRPC(t, conn); got != "OK" {
+	if got := askGRPC(t, t.Context(), conn); got != "OK" {
 		t.Errorf("while it drains: %s", got)
 	}
 	p.signal(syscall.SIGTERM)
@@ -417,6 +420,85 @@ func TestRatelimitStartsWithoutTheAddressForOperators(t *testing.T) {
 	place.wants(t, "ann", 200, 200, 429)
 	if !strings.Contains(p.logs(), "listener left out: another program listens there") || strings.Contains(p.banner, "6071") {
 		t.Error(p.banner, p.logs())
+	}
+	p.end()
+}
+
+// TestRatelimitTraces go to the collector of OpenTelemetry's variables, under the names of the service's.
+func TestRatelimitTraces(t *testing.T) {
+	t.Parallel()
+	collector := otlptest.Start(t)
+	place := newPlace(t, map[string]string{"edge.yaml": limitsOfEdge}, "WEIR_STORE=memory", "TRACING_ENABLED=true",
+		"TRACING_SERVICE_NAME=edge limits", "TRACING_SERVICE_NAMESPACE=mesh", "TRACING_SERVICE_INSTANCE_ID=pod-1",
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
+	p := place.start(t)
+	place.wants(t, "ann", 200)
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	if got := askGRPC(t, ctx, dialPlace(t, place.grpc, insecure.NewCredentials())); got != "OK" {
+		t.Error(got)
+	}
+	p.end()
+	continued := 0
+	for _, span := range collector.Spans() {
+		if fmt.Sprintf("%x", span.GetTraceId()) == trace {
+			continued++
+		}
+	}
+	if continued != 2 { // the call, and its decision
+		t.Errorf("%d spans of Envoy's trace in %v", continued, collector.Spans())
+	}
+	resource, _ := collector.Last()
+	if resource["service.name"] != "edge limits" || resource["service.namespace"] != "mesh" || resource["service.instance.id"] != "pod-1" {
+		t.Errorf("the resource is %v", resource)
+	}
+	if len(collector.Spans()) == 0 || len(collector.Metrics()) > 0 {
+		t.Errorf("%d spans, %d metrics", len(collector.Spans()), len(collector.Metrics()))
+	}
+}
+
+// TestRatelimitWithoutRedis counts by itself while Redis is away, and is unhealthy if it was told to be.
+func TestRatelimitWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	place := newPlace(t, map[string]string{"edge.yaml": limitsOfEdge}, "REDIS_URL="+redis.Addr(), "REDIS_TIMEOUT=5s",
+		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
+	p := place.start(t)
+	place.wants(t, "ann", 200)
+	redis.Kill()
+	place.wants(t, "bob", 200, 200, 429)
+	if got := status(t, "http://"+place.http+"/healthcheck"); got != 500 {
+		t.Errorf("/healthcheck without Redis: %d", got)
+	}
+	redis.Restart()
+	redistest.Await(t, "a healthy service", func() bool { return status(t, "http://"+place.http+"/healthcheck") == 200 })
+	if _, _, text := get(t, "http://"+place.debug+"/stats"); strings.Contains(text, "redis_error: 0\n") {
+		t.Error(text)
+	}
+	p.end()
+}
+
+// TestRatelimitToken: with a token of weir, each port of the service wants it, but for the health checks.
+func TestRatelimitToken(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef0123456789abcdef"
+	place := newPlace(t, map[string]string{"edge.yaml": limitsOfEdge}, "WEIR_STORE=memory", "WEIR_TOKEN="+token)
+	p := place.start(t)
+	body := `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}`
+	for credential, want := range map[string]int{"Bearer " + strings.Repeat("x", 32): 401, "Bearer " + token: 200} {
+		list := []string{"Authorization", credential}
+		if code, _, _ := post(t, "http://"+place.http+"/json", body, list...); code != want {
+			t.Errorf("/json with %q: %d, want %d", credential, code, want)
+		}
+		if code, _, _ := get(t, "http://"+place.debug+"/rlconfig", list...); code != want {
+			t.Errorf("/rlconfig with %q: %d, want %d", credential, code, want)
+		}
+	}
+	if got := askGRPC(t, t.Context(), dialPlace(t, place.grpc, insecure.NewCredentials())); !strings.Contains(got, "Unauthenticated") {
+		t.Errorf("gRPC: %s", got)
+	}
+	if got := status(t, "http://"+place.http+"/healthcheck"); got != 200 {
+		t.Errorf("/healthcheck: %d", got)
 	}
 	p.end()
 }

@@ -45,6 +45,24 @@ func (x *Exporter) Request(listener string, r *http.Request) (*http.Request, fun
 	return r.WithContext(ctx), func(status int) { end(span, status, http.StatusInternalServerError) }
 }
 
+// Call begins the span of a call of a gRPC method, as a part of the trace of its traceparent, which header returns like
+// other metadata of the call. It returns the context with the span, and the function that ends the span.
+func (x *Exporter) Call(ctx context.Context, method string, header func(name string) string) (context.Context,
+	func(error)) {
+	if x.traces == nil {
+		return ctx, func(error) {}
+	}
+	sent := http.Header{"Traceparent": {header("traceparent")}, "Tracestate": {header("tracestate")}}
+	ctx = propagation.TraceContext{}.Extract(ctx, carrier{propagation.HeaderCarrier(sent)})
+	ctx, span := x.tracer.Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
+	}
+}
+
 // end ends the span of a request with its status. Statuses from failed on are errors, and so is a missing status.
 func end(span trace.Span, status, failed int) {
 	if status > 0 {

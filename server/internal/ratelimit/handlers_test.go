@@ -23,7 +23,7 @@ const edge = `rules: [{name: a, match: {service: edge, descriptor_keys: a}, key:
 
 func serviceOf(t testing.TB, text string, options rls.Options) service.RateLimitServiceServer {
 	t.Helper()
-	return ratelimit.NewService(rls.New(gatetest.New(t, memstore.New(), text), options), nil)
+	return ratelimit.NewService(rls.New(gatetest.New(t, memstore.New(), text), options), nil, nil)
 }
 
 func post(handler http.Handler, body string) *httptest.ResponseRecorder {

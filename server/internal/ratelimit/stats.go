@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproject/weir/gate"
@@ -118,11 +119,17 @@ func (s *Stats) add(to *tally.Rule, check *gate.Check, hits uint64) {
 type Service struct {
 	service.RateLimitServiceServer
 	stats *Stats // nil: its calls are not counted
+	trace Trace  // nil: they have no spans
 }
 
-// NewService makes a service of one that registers itself. Stats, if non-nil, count its calls.
-func NewService(register func(grpc.ServiceRegistrar), stats *Stats) *Service {
-	s := &Service{stats: stats}
+// A Trace begins the span of a call of a method, by a header of the call. It returns the context with the span, and the
+// function that ends the span.
+type Trace func(ctx context.Context, method string, header func(name string) string) (context.Context, func(error))
+
+// NewService makes a service of one that registers itself. Stats, if non-nil, count its calls, and trace, if non-nil,
+// makes their spans.
+func NewService(register func(grpc.ServiceRegistrar), stats *Stats, trace Trace) *Service {
+	s := &Service{stats: stats, trace: trace}
 	register(s)
 	return s
 }
@@ -138,10 +145,16 @@ func (s *Service) Register(to grpc.ServiceRegistrar) { service.RegisterRateLimit
 // ShouldRateLimit implements the service.
 func (s *Service) ShouldRateLimit(ctx context.Context, r *service.RateLimitRequest) (*service.RateLimitResponse,
 	error) {
-	if s.stats == nil {
-		return s.RateLimitServiceServer.ShouldRateLimit(ctx, r)
+	end := func(error) {}
+	if s.trace != nil {
+		header := func(name string) string { return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",") }
+		ctx, end = s.trace(ctx, "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", header)
 	}
 	answer, err := s.RateLimitServiceServer.ShouldRateLimit(ctx, r)
+	end(err)
+	if s.stats == nil {
+		return answer, err
+	}
 	s.stats.calls.Add(1)
 	if code := status.Code(err); code != codes.OK && code != codes.Unavailable && code != codes.Canceled {
 		s.stats.failed.Add(1)

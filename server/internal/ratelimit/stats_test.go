@@ -87,7 +87,7 @@ func newCounter(t testing.TB, text string) *counter {
 	metrics.Registry().MustRegister(c.stats)
 	c.series = metrics
 	options := rls.Options{Ratelimit: &rls.Ratelimit{Count: c.stats.Count, Loaded: c.limits.Loaded}}
-	c.Service = ratelimit.NewService(rls.New(g, options), c.stats)
+	c.Service = ratelimit.NewService(rls.New(g, options), c.stats, nil)
 	return c
 }
 
