@@ -340,6 +340,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	}
 	settles, measured, counted, read := false, false, false, false
 	var paced []pacedRule
+	var answer *rules.Answer
 	for i := range v.Len() {
 		if d.KeepEstimates {
 			break
@@ -350,11 +351,11 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 		}
 		if c.Rule.Settles() {
 			length, body := c.Rule.SettlesBy()
-			settles, measured, read = true, measured || length || body, read || body
+			answer, settles, measured, read = c.Rule.Answer(), true, measured || length || body, read || body
 		}
 		if _, _, ok := c.Rule.Steps(); ok && c.Granted > 0 &&
 			!slices.ContainsFunc(paced, func(p pacedRule) bool { return p.Rule == c.Rule }) {
-			paced, measured, read = append(paced, pacedRule{Rule: c.Rule}), true, true
+			answer, paced, measured, read = c.Rule.Answer(), append(paced, pacedRule{Rule: c.Rule}), true, true
 		}
 		counted = counted || (c.Rule.HasCountIf() || c.Rule.ByPath()) && c.Granted > 0
 	}
@@ -367,10 +368,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	}
 	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
 	f.measured, f.detached = measured || counted, detachedTime(v)
-	if settles || len(paced) > 0 {
-		f.answer = d.gate.Rules().Answer()
-		f.read, f.decoders, f.paced = read, d.Decoders, paced
-	}
+	f.answer, f.read, f.decoders, f.paced = answer, read, d.Decoders, paced
 	return f
 }
 

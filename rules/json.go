@@ -166,7 +166,7 @@ func (b *builder) compiledPaths(paths []string) *jsonvalues.Paths {
 	return compiled
 }
 
-// An Answer reads the actual cost of a request from its response, as it passes. Set.Answer makes one. It is not safe
+// An Answer reads the actual cost of a request from its response, as it passes. Rule.Answer makes one. It is not safe
 // for concurrent use.
 type Answer struct {
 	Header func(name string) string // the last line of a trailer or, without one, of a header field
@@ -175,8 +175,8 @@ type Answer struct {
 	body   *jsonvalues.Latest // nil: it is not read
 }
 
-// Answer returns an Answer for rules of the set.
-func (s *Set) Answer() *Answer { return &Answer{paths: s.answers} }
+// Answer returns an Answer for the rule, and for the others of its set.
+func (r *Rule) Answer() *Answer { return &Answer{paths: r.set.answers} }
 
 // Body returns a writer for the bytes of a body of a Content-Type: JSON, JSON lines or server-sent events, of any
 // length. nil if the body is not read. Errors of the writer are for nobody: a body that is not JSON states no cost.

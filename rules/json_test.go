@@ -148,7 +148,7 @@ func TestAnswers(t *testing.T) {
 		{"bytes(json.text)", sse, "data: {\"text\":\"abc\"}\n\ndata: {\"text\":\"de\"}\n\n", 5},
 	} {
 		set := compiled(t, "rules: [{name: a, limit: 100/1m, cost: {settle: "+test.settle+"}}]")
-		a := set.Answer()
+		a := set.Rules()[0].Answer()
 		a.Bytes, a.Header = 100, func(name string) string { return map[string]string{"X-Used": "12"}[name] }
 		if body := a.Body(test.media); body != nil {
 			body.Write([]byte(test.body))

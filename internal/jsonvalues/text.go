@@ -1,6 +1,7 @@
 package jsonvalues
 
 import (
+	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -12,6 +13,24 @@ var plain = func() (table [256]bool) {
 	}
 	return table
 }()
+
+// plainRun is the number of leading plain bytes, of which it looks at eight at once: answers are mostly such bytes.
+func plainRun(piece []byte) (n int) {
+	const (
+		each = 0x0101010101010101
+		tops = 0x80 * each
+	)
+	for ; len(piece)-n >= 8; n += 8 {
+		word := binary.LittleEndian.Uint64(piece[n:])
+		quote, backslash := word^('"'*each), word^('\\'*each)
+		// The top bit of a byte is set if the byte is below ' ', a quote, a backslash, or beyond ASCII. A borrow from the
+		// byte before may set it too, so this only ends the run early.
+		if ((word-' '*each)|(quote-each)|(backslash-each)|word)&tops != 0 {
+			break
+		}
+	}
+	return n
+}
 
 // text reads a part of a text or name, up to its end or an escape.
 func (r *Reader) text(piece []byte, position int64) (n int, ok bool) {
@@ -28,6 +47,7 @@ func (r *Reader) text(piece []byte, position int64) (n int, ok bool) {
 			r.rest--
 			r.lo, r.hi = 0x80, 0xbf
 		case plain[c]:
+			n += plainRun(piece[n+1:])
 		case c == '"':
 			r.keep(piece[:n])
 			r.endText(position + int64(n))

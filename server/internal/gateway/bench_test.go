@@ -1,9 +1,11 @@
 package gateway_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/weirproject/weir/gate"
@@ -58,5 +60,48 @@ func BenchmarkGateway(b *testing.B) {
 		r := base.WithContext(b.Context())
 		r.Header = http.Header{"X-Forwarded-For": {"203.0.113.7"}, "X-Request-Id": {"r-1"}}
 		h.ServeHTTP(sink{make(http.Header, 8)}, r)
+	}
+}
+
+// BenchmarkModelAnswer is an answer of 1 MiB over sockets, with a rule that reads its usage, and with one that does not.
+func BenchmarkModelAnswer(b *testing.B) {
+	answer := `{"choices":[{"message":{"content":"` + strings.Repeat("some words, ", 1<<20/12) + `"}}],"usage":{"total_tokens":9}}`
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, answer)
+	}))
+	b.Cleanup(service.Close)
+	upstream, err := url.Parse(service.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const limits = "match: {path: /v1/**}, key: [client.ip], limit: fixed_window 1000000000000/1m"
+	for name, rule := range map[string]string{"read": "preset: openai, " + limits, "not read": limits} {
+		b.Run(name, func(b *testing.B) {
+			g, err := gate.New(memstore.New(), load(b, "rules: [{name: a, "+rule+"}]"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			limit, err := httplimit.ByRules(g, &httplimit.RuleOptions{Decoders: gateway.Decoders()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			h, err := gateway.New(upstream, limit, gateway.Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			front := httptest.NewServer(h)
+			defer front.Close()
+			b.SetBytes(int64(len(answer)))
+			for b.Loop() {
+				response, err := http.Post(front.URL+"/v1/chat", "application/json", strings.NewReader(`{"messages":[]}`))
+				if err != nil {
+					b.Fatal(err)
+				}
+				io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+			}
+		})
 	}
 }
