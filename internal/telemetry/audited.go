@@ -58,7 +58,7 @@ func (f *AuditFilter) Matches(r *AuditRecord) bool {
 
 func (f *AuditFilter) isKey(key string) bool {
 	return key == f.Key || f.Digest != "" && key == f.Digest || strings.Contains(key, ValueInKey(f.Key)) ||
-		keytext.Described(key) == f.Key
+		keytext.Described(key) == f.Key || keytext.Has(key, f.Key)
 }
 
 // KeyOfClient stands for the key of a denied request.

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
@@ -49,7 +48,7 @@ func (l *live) add(s Sample) {
 // Matches reports whether a sample is selected.
 func (f *Filter) Matches(s *Sample) bool {
 	return (f.Rule == "" || f.Rule == s.Rule) && (f.Outcome == "" || f.Outcome == s.Outcome) &&
-		(f.Key == "" || f.Key == s.Key || f.Key == s.Client || slices.Contains(keytext.Values(s.Key), f.Key) ||
+		(f.Key == "" || f.Key == s.Key || f.Key == s.Client || keytext.Has(s.Key, f.Key) ||
 			f.Key == keytext.Described(s.Key))
 }
 

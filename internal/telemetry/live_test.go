@@ -72,6 +72,11 @@ func TestRecentHasTheLatestFirst(t *testing.T) {
 			t.Errorf("%+v:\n%swant\n%s", c.filter, got, c.want)
 		}
 	}
+	for value, is := range map[string]bool{"1": true, "edge": true, "a=1": true, "a": false, "2": false} {
+		if f := (Filter{Key: value}); f.Matches(&Sample{Key: "service=4:edge entry.1=3:a=1"}) != is {
+			t.Errorf("%q is a value of a key with entries: %v", value, !is)
+		}
+	}
 	if shown := (Filter{Key: "edge: a=1"}); !shown.Matches(&Sample{Key: "service=4:edge descriptor.a=1:1"}) {
 		t.Error("a key with descriptors is not found as it is shown")
 	}

@@ -305,6 +305,10 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v selects the record: %v", c.f, got)
 		}
 	}
+	r.Key = "service=4:edge entry.1=3:a=7"
+	if value := (Filter{Key: "7"}); !value.Matches(&r) {
+		t.Error("a key with entries is not found by a value")
+	}
 	r.Key = "service=4:edge descriptor.a=1:1"
 	if shown := (Filter{Key: "edge: a=1"}); !shown.Matches(&r) {
 		t.Error("a key with descriptors is not found as it is shown")

@@ -151,7 +151,7 @@ func (h *handler) explainKey(ctx context.Context, rule *rules.Rule, text string,
 		return nil
 	}
 	one, _ := h.Gate.ExplainKey(ctx, rule, string(key), limits) // it says what it does not know
-	if !rule.IsKey(text) {
+	if len(rule.Components()) == 1 && !rule.IsKey(text) {
 		one.Values = append(one.Values, readable(text))
 	}
 	if !rule.Enabled() {
