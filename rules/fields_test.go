@@ -37,7 +37,7 @@ func sectionOf[T any](m *mapping[T]) section {
 func sections() []section {
 	list := []section{sectionOf(&fileFields), sectionOf(&ruleFields), sectionOf(&matchFields), sectionOf(&alternativeFields),
 		sectionOf(&regexFields), sectionOf(&mcpFields), sectionOf(&windowFields),
-		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&countIfFields), sectionOf(&banFields),
+		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&streamFields), sectionOf(&countIfFields), sectionOf(&banFields),
 		sectionOf(&candidateFields), sectionOf(&onceFields), sectionOf(&overlayFields),
 		sectionOf(&responseFields), sectionOf(&listFields), sectionOf(&serviceFields), sectionOf(&timeoutFields),
 		sectionOf(&healthFields), sectionOf(&tlsFields), sectionOf(&routeFields)}

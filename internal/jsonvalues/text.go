@@ -23,8 +23,8 @@ func plainRun(piece []byte) (n int) {
 	for ; len(piece)-n >= 8; n += 8 {
 		word := binary.LittleEndian.Uint64(piece[n:])
 		quote, backslash := word^('"'*each), word^('\\'*each)
-		// The top bit of a byte is set if the byte is below ' ', a quote, a backslash, or beyond ASCII. A borrow from the
-		// byte before may set it too, so this only ends the run early.
+		// The top bit of a byte is set if the byte is below ' ', a quote, a backslash, or beyond ASCII. A borrow from
+		// the byte before may set it too, which only ends the run early.
 		if ((word-' '*each)|(quote-each)|(backslash-each)|word)&tops != 0 {
 			break
 		}

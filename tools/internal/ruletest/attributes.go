@@ -24,6 +24,9 @@ func (a attributes) Cookie(name string) string { return a.step.Cookie[name] }
 // Body is a field of the body.
 func (a attributes) Body(name string) string { return a.step.Body[name] }
 
+// JSON is the body.
+func (a attributes) JSON() *rules.JSON { return new(rules.Set).ReadJSON([]byte(a.step.JSON)) }
+
 // MCP is a part of a message of the Model Context Protocol.
 func (a attributes) MCP(part string) string { return a.step.MCP[part] }
 

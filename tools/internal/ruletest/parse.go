@@ -2,6 +2,7 @@ package ruletest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -271,6 +272,7 @@ func (p *parser) step(n *yaml.Node, s *Step, held map[string]bool) {
 		"query":      func(n *yaml.Node) { s.Query = p.table(n, "query", asIs) },
 		"cookie":     func(n *yaml.Node) { s.Cookie = p.table(n, "cookie", asIs) },
 		"body":       func(n *yaml.Node) { s.Body = p.table(n, "body", asIs) },
+		"json":       func(n *yaml.Node) { s.JSON = p.json(n) },
 		"descriptor": func(n *yaml.Node) { p.descriptor(n, s) },
 		"mcp":        func(n *yaml.Node) { p.message(n, s) },
 		"cost":       func(n *yaml.Node) { s.Cost = new(p.number(n, "cost", 0, weir.MaxUnits)) },
@@ -326,6 +328,15 @@ func (p *parser) client(n *yaml.Node, r *rules.Request) {
 		return
 	}
 	r.Client = address.Unmap().WithZone("")
+}
+
+// json reads the text of a JSON body.
+func (p *parser) json(n *yaml.Node) string {
+	text := p.text(n, "json")
+	if !json.Valid([]byte(text)) {
+		p.wrong(n, "json is %.80q; allowed: a text in quotes that is JSON, such as '{\"max_tokens\": 50}'", text)
+	}
+	return text
 }
 
 // message reads a message of the Model Context Protocol. A tool alone is called.

@@ -154,6 +154,7 @@ var shapes = map[string]string{
 	"listed":    "rules: [{name: a, limit: 1/1s, deny: {user: {%s: x}}}]",
 	"override":  "rules: [{name: a, limit: 1/1s, key: user, overrides: [{%s: x}]}]",
 	"cost":      "rules: [{name: a, limit: 1/1s, cost: {%s: x}}]",
+	"stream":    "rules: [{name: a, limit: 1/1s, stream: {%s: x}}]",
 	"count_if":  "rules: [{name: a, limit: 1/1s, count_if: {%s: x}}]",
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",

@@ -58,6 +58,7 @@ type Step struct {
 	Query      map[string]string
 	Cookie     map[string]string
 	Body       map[string]string // fields of a form or a JSON object
+	JSON       string            // a body
 	Descriptor map[string]string
 	MCP        map[string]string // method and tool of a message
 	Cost       *int64
