@@ -53,7 +53,8 @@ func Values(key string) (values []string) {
 	return values
 }
 
-// Has reports whether a value is one in a key as rules make it; of an entry of a descriptor it is what follows the name.
+// Has reports whether a value is one in a key as rules make it. Of an entry of a descriptor the value is what follows
+// the name, or all of it.
 func Has(key, value string) bool {
 	for _, p := range parts(key) {
 		if p.value == value {
@@ -68,8 +69,8 @@ func Has(key, value string) bool {
 
 // Plain is a key without its lengths: "edge: a=1, b=2" of "service=4:edge descriptor.a=1:1 descriptor.b=1:2", or of
 // entries "service=4:edge entry.1=3:a=1 entry.2=3:b=2", and of a key without descriptors the values alone:
-// "203.0.113.7 ann" of "client.ip=11:203.0.113.7 user=3:ann". A text that is no key, or is hashed, stays as it is. It is
-// not unique: two keys may have one text.
+// "203.0.113.7 ann" of "client.ip=11:203.0.113.7 user=3:ann". A text that is no key, or is hashed, stays as it is. The
+// result is not unique: two keys may have one text.
 func Plain(key string) string {
 	if text := described(key); text != "" {
 		return text

@@ -39,6 +39,16 @@ overlay:
 	}
 	rules(`"2/365d epoch"`, `"mode": "shadow"`, `"token_bucket 1/1m"`)
 	place.wants(t, "ann", 200, 200, 200, 200)
+	for range 2 { // it is not counted
+		r := call{in: `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hitsAddend": "2"}]}`}.run(t,
+			"explain", "--server", p.at("http"), "--ratelimit-request", "-")
+		if r.code != 0 || !strings.Contains(r.out, "refuses for") || !strings.Contains(r.out, ", shadow") || !strings.Contains(r.out, "edge: user=ann\n") {
+			t.Error(r)
+		}
+	}
+	if _, _, stats := get(t, "http://"+place.debug+"/stats"); !strings.Contains(stats, "edge.user.total_hits: 4\n") {
+		t.Errorf("/stats says %s", stats)
+	}
 	if _, _, ready := get(t, p.at("http")+"/readyz"); !strings.Contains(ready, "overlay of domain gone") {
 		t.Errorf("/readyz says %s", ready)
 	}

@@ -133,6 +133,16 @@ func (v *server) rateLimits() *ratelimit.Service {
 	if v.service != nil {
 		return v.service
 	}
+	var trace ratelimit.Trace
+	if v.otlp != nil {
+		trace = v.otlp.Call
+	}
+	v.service = ratelimit.NewService(rls.New(v.engine.Gate, v.rlsOptions()), v.stats, trace)
+	return v.service
+}
+
+// rlsOptions are those of the rate limit service.
+func (v *server) rlsOptions() rls.Options {
 	options := rls.Options{NoHeaders: v.engine.RLSNoHeaders, NoBody: v.engine.RLSNoBody,
 		Unavailable: v.engine.RLSUnavailable}
 	if v.stats != nil {
@@ -140,12 +150,7 @@ func (v *server) rateLimits() *ratelimit.Service {
 			Metadata: v.engine.EnvoyMetadata, Loaded: v.limits.Loaded, Count: v.stats.Count}
 		copy(options.Ratelimit.Headers[:], v.engine.EnvoyHeaders)
 	}
-	var trace ratelimit.Trace
-	if v.otlp != nil {
-		trace = v.otlp.Call
-	}
-	v.service = ratelimit.NewService(rls.New(v.engine.Gate, options), v.stats, trace)
-	return v.service
+	return options
 }
 
 // known refuses callers without a token, where there are tokens.

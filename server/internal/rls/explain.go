@@ -36,6 +36,10 @@ func Explain(ctx context.Context, g *gate.Gate, set *rules.Set, file *rules.File
 		return nil, &weir.InputError{Field: "RateLimitRequest", Given: shortened(strings.TrimSpace(string(text))),
 			Allowed: "one in proto3 JSON, such as " + example + ": " + strings.ReplaceAll(err.Error(), "\u00a0", " ")}
 	}
+	if options.Ratelimit != nil {
+		uncounted := *options.Ratelimit
+		uncounted.Count, options.Ratelimit = nil, &uncounted
+	}
 	s, c := &service{Options: options, gate: g}, new(call)
 	if err := c.read(r); err != nil {
 		return nil, err
@@ -43,7 +47,7 @@ func Explain(ctx context.Context, g *gate.Gate, set *rules.Set, file *rules.File
 	s.adapt(r, c)
 	for i := range c.questions {
 		q := &c.questions[i]
-		if q.Ask.Times, q.Ask.Rules = 0, set; q.Act != gate.Quota {
+		if q.Ask.Times, q.Ask.Spent, q.Ask.Rules = 0, false, set; q.Act != gate.Quota {
 			q.Act = gate.Decided
 		}
 	}
