@@ -55,6 +55,7 @@ func TestRead(t *testing.T) {
 		{"a URL of Redis", "REDIS_URL=redis://u:p%40@h:1/2", map[string]string{"store": "redis://u:p%40@h:1/2"}, nil},
 		{"Sentinel", "REDIS_TYPE=Sentinel REDIS_URL=mymaster,a:1,b:2 REDIS_AUTH=x REDIS_SENTINEL_AUTH=u:y",
 			map[string]string{"store": "redis+sentinel://:x@a:1,b:2/mymaster?sentinel_password=y&sentinel_user=u"}, nil},
+		{"one Sentinel", "REDIS_TYPE=SENTINEL REDIS_URL=mymaster,a:1", map[string]string{"store": "redis+sentinel://a:1/mymaster"}, nil},
 		{"Cluster with TLS", "REDIS_TYPE=CLUSTER REDIS_URL=redis://a:1,redis://b:2 REDIS_TLS=true REDIS_TLS_CACERT=/ca REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
 			map[string]string{"store": "rediss+cluster://a:1,b:2?any_name=true&ca=%2Fca"}, nil},
 		{"calls of Redis", "REDIS_TIMEOUT=20ms CACHE_KEY_PREFIX=rl_", map[string]string{"store.timeout": "20ms", "store.prefix": "rl_"}, nil},
@@ -84,7 +85,7 @@ func TestRead(t *testing.T) {
 			for _, one := range read.Settings {
 				got[one.Path] = one.Value
 			}
-			if !maps.Equal(got, want) {
+			if !maps.Equal(got, want) || len(got) != len(read.Settings) {
 				t.Errorf("settings\n%v, want\n%v", got, want)
 			}
 			if len(read.Notes) != len(test.notes) {
@@ -127,6 +128,7 @@ func TestReadRefuses(t *testing.T) {
 		"BACKEND_TYPE=memcache":                       `BACKEND_TYPE is "memcache"; allowed: redis`,
 		"REDIS_TYPE=RING":                             `REDIS_TYPE is "RING"; allowed: SINGLE, SENTINEL, CLUSTER`,
 		"REDIS_TYPE=SENTINEL REDIS_URL=h:1":           `REDIS_URL is "h:1"; allowed: of a Sentinel the master's name first`,
+		"REDIS_TYPE=SENTINEL REDIS_URL=mymaster":      `REDIS_URL is "mymaster"; allowed: of a Sentinel the master's name first`,
 		"REDIS_SOCKET_TYPE=unix":                      `REDIS_URL is "redis:6379"; allowed: the absolute path of a socket`,
 		"REDIS_URL=rediss://u:SECRET@h:1":             `REDIS_URL is a value with a password; allowed: host:port or redis://…; REDIS_TLS=true is TLS`,
 		"REDIS_TLS=on":                                `REDIS_TLS is "on"; allowed: true or false`,
@@ -173,6 +175,16 @@ func TestEnvoyGateway(t *testing.T) {
 	}
 	if len(read.Notes) != 1 || !strings.HasPrefix(read.Notes[0], "GRPC_SERVER_TLS_CA_CERT") {
 		t.Errorf("notes: %q", read.Notes)
+	}
+}
+
+// TestHelp has each variable with its default, and no empty one.
+func TestHelp(t *testing.T) {
+	for _, want := range []string{"  PORT\n      see HOST (default: 8080)\n", "  GRPC_UDS\n      path of a Unix socket for gRPC, in place of these two: grpc\n",
+		"  GRPC_SERVER_TLS_KEY\n      file of its key: grpc.tls_key\n"} {
+		if !strings.Contains(ratelimit.Help(), want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
 
