@@ -97,3 +97,28 @@ func TestManyRequestsReplaceEachAliasOnce(t *testing.T) {
 		t.Errorf("%d aliases, want 2", len(got))
 	}
 }
+
+// measured notes the largest batch.
+type measured struct {
+	*memstore.Store
+	largest, all int
+}
+
+func (m *measured) DecideBatch(ctx context.Context, requests []weir.Request) {
+	m.largest, m.all = max(m.largest, len(requests)), m.all+len(requests)
+	m.Store.DecideBatch(ctx, requests)
+}
+
+// TestManyRequestsApartAreSentInParts, quotas and shadow rules alike, so that the store answers others in between.
+func TestManyRequestsApartAreSentInParts(t *testing.T) {
+	store := &measured{Store: memstore.New()}
+	g := open(t, store, apart)
+	var questions []gate.Question
+	for range 600 {
+		questions = append(questions, part(described{"far": "x"}, 1, gate.Decided), part(described{"tried": "x"}, 1, gate.Decided))
+	}
+	together(t, g, questions...)
+	if store.largest > 256 || store.all < 1200 {
+		t.Errorf("%d requests, at most %d at once", store.all, store.largest)
+	}
+}

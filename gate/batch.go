@@ -206,9 +206,13 @@ func (v *Verdict) void(ask *Ask) (charges map[weir.Instant][]weir.Claim) {
 	return charges
 }
 
+// maxSent is the most requests that the store is sent at once. The requests of one call have no bound where they are
+// decided apart: thousands at once would hold up the store for all others, and open its circuit breaker.
+const maxSent = 256
+
 func (b *batch) send(ctx context.Context, g *Gate) {
-	if len(b.requests) > 0 {
-		g.batcher.DecideBatch(ctx, b.requests)
+	for some := range slices.Chunk(b.requests, maxSent) {
+		g.batcher.DecideBatch(ctx, some)
 	}
 }
 
