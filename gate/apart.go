@@ -159,6 +159,7 @@ func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
 // concludeApart derives the outcomes of the quota requests from the outcome of the call. If that is refused, their
 // units are given back.
 func (j *jointDecision) concludeApart(ctx context.Context, g *Gate, questions []Question, passes bool) {
+	var taken Receipt
 	for i := range questions {
 		q := &questions[i]
 		v := q.Verdict
@@ -168,21 +169,32 @@ func (j *jointDecision) concludeApart(ctx context.Context, g *Gate, questions []
 			v.Outcome, v.Reason = Passed, OtherGranted
 		case !passes && v.Outcome == Passed:
 			if !q.Ask.Spent {
-				g.takeBack(ctx, v)
+				taken = append(taken, v.Receipt()...)
+				for k := range v.enforced {
+					v.about[k].granted = 0
+				}
 			}
 			v.Outcome, v.Reason, v.Rule, v.Delay, v.Granted, v.others = Refused, OtherRefused, nil, 0, 0, true
 		}
 	}
+	g.takeBack(ctx, taken)
 }
 
-// takeBack gives back the units of a request that had passed. An error is dropped: then they stay charged.
-func (g *Gate) takeBack(ctx context.Context, v *Verdict) {
-	ctx, cancel := g.detached(ctx)
-	defer cancel()
-	for _, c := range v.Receipt() {
-		_ = g.by(&c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil)
+// takeBack gives back charges, those of one time in one call of the store. An error is dropped: then they stay charged.
+func (g *Gate) takeBack(ctx context.Context, list Receipt) {
+	shared := make(map[weir.Instant][]weir.Claim)
+	for i := range list {
+		c := &list[i]
+		if c.Local {
+			_ = g.by(c).Refund(ctx, []weir.Claim{c.Claim}, c.Taken, nil)
+			continue
+		}
+		same := func(other weir.Claim) bool { return other.Same(&c.Claim) && other.Lease == c.Claim.Lease }
+		if at := slices.IndexFunc(shared[c.Taken], same); at >= 0 {
+			shared[c.Taken][at].Cost += c.Claim.Cost
+			continue
+		}
+		shared[c.Taken] = append(shared[c.Taken], c.Claim)
 	}
-	for i := range v.enforced {
-		v.about[i].granted = 0
-	}
+	g.giveBack(ctx, shared)
 }

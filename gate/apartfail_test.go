@@ -122,3 +122,34 @@ func TestManyRequestsApartAreSentInParts(t *testing.T) {
 		t.Errorf("%d requests, at most %d at once", store.all, store.largest)
 	}
 }
+
+// refunding counts refunds.
+type refunding struct {
+	*memstore.Store
+	refunds int
+}
+
+func (r *refunding) Refund(ctx context.Context, claims []weir.Claim, at weir.Instant, d []weir.Decision) error {
+	r.refunds++
+	return r.Store.Refund(ctx, claims, at, d)
+}
+
+// TestQuotasAreGivenBackTogether: a refusal waits for one call of the store, also where two requests have one key.
+func TestQuotasAreGivenBackTogether(t *testing.T) {
+	store := &refunding{Store: memstore.New(memstore.WithClock(func() weir.Instant { return 1e12 }))}
+	g := open(t, store, apart)
+	together(t, g, part(described{"plain": "x"}, 3, gate.Decided))
+	got := told(together(t, g, part(described{"far": "x"}, 1, gate.Decided), part(described{"near": "x"}, 1, gate.Decided),
+		part(described{"far": "x"}, 1, gate.Decided), part(described{"plain": "x"}, 1, gate.Decided)))
+	if want := "refused other_refused, refused other_refused, refused other_refused, refused limit_exceeded"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if store.refunds != 1 {
+		t.Errorf("%d refunds", store.refunds)
+	}
+	for key, want := range map[string]int64{"near": 1, "far": 2} {
+		if got := left(t, g, described{key: "x"}); got != want {
+			t.Errorf("%s has %d left, want %d", key, got, want)
+		}
+	}
+}
