@@ -12,6 +12,8 @@ func TestEnvoySettings(t *testing.T) {
 	for _, one := range []struct{ path, value, want string }{
 		{"envoy.health", "config,redis", `server.envoy.health has "redis"; allowed: config, domain, store`},
 		{"envoy.headers", "a,b", "server.envoy.headers has 2 names; allowed: three"},
+		{"envoy.headers", "L,R,a b", `server.envoy.headers has "a b"; allowed: names of header fields`},
+		{"envoy.headers", ":status,R,T", `server.envoy.headers has ":status"`},
 		{"envoy.xds.metadata", "a", `server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`},
 		{"envoy.xds.headers", "a=b,=c", `server.envoy.xds.headers: value 2 is wrong; allowed: KEY=VALUE`},
 		{"envoy.near_limit", "0", `server.envoy.near_limit is "0"; allowed: a number above 0 and at most 1`},

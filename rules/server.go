@@ -50,6 +50,9 @@ var healthWords = []string{"config", "domain", "store"}
 // metricsPath is a path without a pattern in it.
 var metricsPath = regexp.MustCompile(`^(/[A-Za-z0-9_.~-]+)+$`)
 
+// headerName is a name of a header field that every proxy accepts.
+var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
 // envoy checks the settings of weir ratelimit.
 func (b *builder) envoy(s *Server) {
 	for _, given := range s.EnvoyHealth {
@@ -60,6 +63,12 @@ func (b *builder) envoy(s *Server) {
 	if n := len(s.EnvoyHeaders); n != 0 && n != 3 {
 		b.add(at(-1, "server.envoy.headers"), "server.envoy.headers has %d names; allowed: three, for limit, "+
 			"remaining and reset", n)
+	}
+	for _, name := range s.EnvoyHeaders {
+		if !headerName.MatchString(name) {
+			b.add(at(-1, "server.envoy.headers"), "server.envoy.headers has %.80q; allowed: names of header "+
+				"fields, of letters, digits, - and _", name)
+		}
 	}
 	if s.EnvoyConfig != "" && s.XDSServer != "" {
 		b.add(at(-1, "server.envoy.config"), "server.envoy.config and server.envoy.xds are both given; leave one out")

@@ -68,11 +68,13 @@ type note struct {
 
 func (r *reader) wrong(name, allowed string) {
 	value := fmt.Sprintf("%.80q", r.given[name])
-	if strings.Contains(name, "AUTH") || strings.Contains(r.given[name], "@") {
-		value = "a value with a password"
-	}
-	if r.given[name] == "" {
+	switch {
+	case r.given[name] == "":
 		value = "not set"
+	case strings.Contains(name, "AUTH") || strings.Contains(r.given[name], "@"):
+		value = "a value with a password"
+	case strings.HasSuffix(name, "_HEADERS"):
+		value = "a value that may be a secret"
 	}
 	r.mistakes = append(r.mistakes, fmt.Errorf("%s is %s; allowed: %s", name, value, allowed))
 }

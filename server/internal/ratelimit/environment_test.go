@@ -114,34 +114,36 @@ func TestReadTracing(t *testing.T) {
 // TestReadRefuses lists values that no server starts with. Passwords are never repeated.
 func TestReadRefuses(t *testing.T) {
 	for env, want := range map[string]string{
-		"PORT=http":                                   `PORT is "http"; allowed: a port, 0 to 65535`,
-		"GRPC_PORT=65536":                             `GRPC_PORT is "65536"; allowed: a port`,
-		"DEBUG_PORT=tcp://10.0.0.1:80":                `DEBUG_PORT is "tcp://10.0.0.1:80"; allowed: a port`,
-		"GRPC_UDS=run.sock":                           `GRPC_UDS is "run.sock"; allowed: an absolute path`,
-		"GRPC_SERVER_USE_TLS=yes":                     `GRPC_SERVER_USE_TLS is "yes"; allowed: true or false`,
-		"GRPC_SERVER_USE_TLS=true":                    `GRPC_SERVER_TLS_CERT is not set; allowed: a PEM file, where GRPC_SERVER_USE_TLS is true`,
-		"GRPC_MAX_CONNECTION_AGE=1":                   `GRPC_MAX_CONNECTION_AGE is "1"; allowed: a time with its unit`,
-		"GRPC_MAX_CONNECTION_AGE=1ms":                 `GRPC_MAX_CONNECTION_AGE: server.grpc.max_age is "1ms"; allowed: a time with its unit from 1s`,
-		"LOG_LEVEL=loud":                              `LOG_LEVEL is "loud"; allowed: panic, fatal, error, warn, warning, info, debug, trace`,
-		"LOG_FORMAT=xml":                              `LOG_FORMAT is "xml"; allowed: text, json`,
-		"CONFIG_TYPE=HTTP":                            `CONFIG_TYPE is "HTTP"; allowed: FILE, GRPC_XDS_SOTW`,
-		"BACKEND_TYPE=memcache":                       `BACKEND_TYPE is "memcache"; allowed: redis`,
-		"REDIS_TYPE=RING":                             `REDIS_TYPE is "RING"; allowed: SINGLE, SENTINEL, CLUSTER`,
-		"REDIS_TYPE=SENTINEL REDIS_URL=h:1":           `REDIS_URL is "h:1"; allowed: of a Sentinel the master's name first`,
-		"REDIS_TYPE=SENTINEL REDIS_URL=mymaster":      `REDIS_URL is "mymaster"; allowed: of a Sentinel the master's name first`,
-		"REDIS_SOCKET_TYPE=unix":                      `REDIS_URL is "redis:6379"; allowed: the absolute path of a socket`,
-		"REDIS_URL=rediss://u:SECRET@h:1":             `REDIS_URL is a value with a password; allowed: host:port or redis://…; REDIS_TLS=true is TLS`,
-		"REDIS_TLS=on":                                `REDIS_TLS is "on"; allowed: true or false`,
-		"REDIS_TLS=1 REDIS_TLS_CLIENT_KEY=k":          `REDIS_TLS_CLIENT_CERT is not set; allowed: with REDIS_TLS_CLIENT_KEY`,
-		"REDIS_TLS=1 REDIS_URL=/r.sock":               `REDIS_TLS is "1"; allowed: false at a Unix socket`,
-		"REDIS_TIMEOUT=2h":                            `REDIS_TIMEOUT: server.store.timeout is "2h"; allowed:`,
-		"LOCAL_CACHE_SIZE_IN_BYTES=1MB":               `LOCAL_CACHE_SIZE_IN_BYTES is "1MB"; allowed: a whole number`,
-		"NEAR_LIMIT_RATIO=80%":                        `NEAR_LIMIT_RATIO is "80%"; allowed: a number, such as 0.8`,
-		"NEAR_LIMIT_RATIO=2":                          `NEAR_LIMIT_RATIO: server.envoy.near_limit is "2"; allowed: a number above 0`,
-		"USE_PROMETHEUS=1 PROMETHEUS_PATH=m":          `PROMETHEUS_PATH: server.metrics.path is "m"; allowed: a path`,
-		"TRACING_ENABLED=1 TRACING_SAMPLING_RATE=all": `TRACING_SAMPLING_RATE is "all"; allowed: a number`,
-		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a": `CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is "a"; allowed: KEY:VALUE`,
-		"CONFIG_GRPC_XDS_NODE_METADATA=a":             `CONFIG_GRPC_XDS_NODE_METADATA: server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`,
+		"PORT=http":                                                   `PORT is "http"; allowed: a port, 0 to 65535`,
+		"GRPC_PORT=65536":                                             `GRPC_PORT is "65536"; allowed: a port`,
+		"DEBUG_PORT=tcp://10.0.0.1:80":                                `DEBUG_PORT is "tcp://10.0.0.1:80"; allowed: a port`,
+		"GRPC_UDS=run.sock":                                           `GRPC_UDS is "run.sock"; allowed: an absolute path`,
+		"GRPC_SERVER_USE_TLS=yes":                                     `GRPC_SERVER_USE_TLS is "yes"; allowed: true or false`,
+		"GRPC_SERVER_USE_TLS=true":                                    `GRPC_SERVER_TLS_CERT is not set; allowed: a PEM file, where GRPC_SERVER_USE_TLS is true`,
+		"GRPC_MAX_CONNECTION_AGE=1":                                   `GRPC_MAX_CONNECTION_AGE is "1"; allowed: a time with its unit`,
+		"GRPC_MAX_CONNECTION_AGE=1ms":                                 `GRPC_MAX_CONNECTION_AGE: server.grpc.max_age is "1ms"; allowed: a time with its unit from 1s`,
+		"LOG_LEVEL=loud":                                              `LOG_LEVEL is "loud"; allowed: panic, fatal, error, warn, warning, info, debug, trace`,
+		"LOG_FORMAT=xml":                                              `LOG_FORMAT is "xml"; allowed: text, json`,
+		"CONFIG_TYPE=HTTP":                                            `CONFIG_TYPE is "HTTP"; allowed: FILE, GRPC_XDS_SOTW`,
+		"BACKEND_TYPE=memcache":                                       `BACKEND_TYPE is "memcache"; allowed: redis`,
+		"REDIS_TYPE=RING":                                             `REDIS_TYPE is "RING"; allowed: SINGLE, SENTINEL, CLUSTER`,
+		"REDIS_TYPE=SENTINEL REDIS_URL=h:1":                           `REDIS_URL is "h:1"; allowed: of a Sentinel the master's name first`,
+		"REDIS_TYPE=SENTINEL REDIS_URL=mymaster":                      `REDIS_URL is "mymaster"; allowed: of a Sentinel the master's name first`,
+		"REDIS_SOCKET_TYPE=unix":                                      `REDIS_URL is "redis:6379"; allowed: the absolute path of a socket`,
+		"REDIS_URL=rediss://u:SECRET@h:1":                             `REDIS_URL is a value with a password; allowed: host:port or redis://…; REDIS_TLS=true is TLS`,
+		"REDIS_TLS=on":                                                `REDIS_TLS is "on"; allowed: true or false`,
+		"REDIS_TLS=1 REDIS_TLS_CLIENT_KEY=k":                          `REDIS_TLS_CLIENT_CERT is not set; allowed: with REDIS_TLS_CLIENT_KEY`,
+		"REDIS_TLS=1 REDIS_URL=/r.sock":                               `REDIS_TLS is "1"; allowed: false at a Unix socket`,
+		"REDIS_TIMEOUT=2h":                                            `REDIS_TIMEOUT: server.store.timeout is "2h"; allowed:`,
+		"LOCAL_CACHE_SIZE_IN_BYTES=1MB":                               `LOCAL_CACHE_SIZE_IN_BYTES is "1MB"; allowed: a whole number`,
+		"NEAR_LIMIT_RATIO=80%":                                        `NEAR_LIMIT_RATIO is "80%"; allowed: a number, such as 0.8`,
+		"NEAR_LIMIT_RATIO=2":                                          `NEAR_LIMIT_RATIO: server.envoy.near_limit is "2"; allowed: a number above 0`,
+		"USE_PROMETHEUS=1 PROMETHEUS_PATH=m":                          `PROMETHEUS_PATH: server.metrics.path is "m"; allowed: a path`,
+		"TRACING_ENABLED=1 TRACING_SAMPLING_RATE=all":                 `TRACING_SAMPLING_RATE is "all"; allowed: a number`,
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:SECRET,b":        `CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is a value that may be a secret; allowed: KEY:VALUE`,
+		"TRACING_ENABLED=1 TRACING_SAMPLING_RATE=7":                   `TRACING_SAMPLING_RATE is "7"; allowed: a number from 0 to 1`,
+		"LIMIT_RESPONSE_HEADERS_ENABLED=1 LIMIT_LIMIT_HEADER=:status": `LIMIT_LIMIT_HEADER: server.envoy.headers has ":status"; allowed: names`,
+		"CONFIG_GRPC_XDS_NODE_METADATA=a":                             `CONFIG_GRPC_XDS_NODE_METADATA: server.envoy.xds.metadata: value 1 is wrong; allowed: KEY=VALUE`,
 	} {
 		_, err := ratelimit.Read(append([]string{"REDIS_URL=redis:6379"}, strings.Fields(env)...))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SECRET") {
@@ -207,5 +209,23 @@ func TestReference(t *testing.T) {
 		}
 	default:
 		t.Errorf("%s differs from the table of variables; write it with: go test ./server/internal/ratelimit -update", file)
+	}
+}
+
+// TestSpaceAroundAddressesOfRedis: lists are written with it, and a file of a secret often ends with a new line.
+func TestSpaceAroundAddressesOfRedis(t *testing.T) {
+	for given, want := range map[string]string{"a:1\n": "redis://a:1", " /run/r.sock\n": "unix:///run/r.sock"} {
+		read, err := ratelimit.Read([]string{"REDIS_URL=" + given})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(read.Settings, func(s ratelimit.Setting) bool { return s.Path == "store" })
+		if got := read.Settings[i].Value; got != want {
+			t.Errorf("%q: %s, want %s", given, got, want)
+		}
+	}
+	read, err := ratelimit.Read([]string{"REDIS_TYPE=CLUSTER", "REDIS_URL=a:1, b:2"})
+	if err != nil || !slices.Contains(read.Settings, ratelimit.Setting{Path: "store", Variable: "REDIS_URL", Value: "redis+cluster://a:1,b:2"}) {
+		t.Errorf("a list: %v, %v", read, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // redis makes the URL of the store. Errors do not repeat values that may hold a password.
 func (r *reader) redis() {
-	given := r.values["REDIS_URL"]
+	given := strings.TrimSpace(r.values["REDIS_URL"]) // a file of a secret often ends with a new line
 	if given == "" {
 		if r.given["WEIR_STORE"] == "" {
 			r.wrong("REDIS_URL", "host:port, a path with REDIS_SOCKET_TYPE=unix, MASTER,host:port with "+
@@ -23,7 +23,7 @@ func (r *reader) redis() {
 	if r.on("REDIS_TLS") {
 		u.Scheme = "rediss"
 	}
-	parts := strings.Split(given, ",")
+	parts := strings.Split(strings.ReplaceAll(given, ", ", ","), ",")
 	switch r.values["REDIS_TYPE"] {
 	case "sentinel":
 		if len(parts) < 2 || strings.Contains(parts[0], ":") {

@@ -53,6 +53,13 @@ func number(value string) (string, string) {
 	return value, ""
 }
 
+func ratio(value string) (string, string) {
+	if f, err := strconv.ParseFloat(value, 64); err != nil || !(f >= 0 && f <= 1) {
+		return "", "a number from 0 to 1, such as 0.8"
+	}
+	return value, ""
+}
+
 func span(value string) (string, string) {
 	if _, err := time.ParseDuration(value); err != nil {
 		return "", "a time with its unit, such as 10s"
@@ -237,7 +244,7 @@ var variables = []variable{
 	{name: "TRACING_SERVICE_NAMESPACE", kind: text, with: "TRACING_ENABLED", about: "in `OTEL_RESOURCE_ATTRIBUTES`"},
 	{name: "TRACING_SERVICE_INSTANCE_ID", unset: "the node's name", kind: text, with: "TRACING_ENABLED",
 		about: "in `OTEL_RESOURCE_ATTRIBUTES`"},
-	{name: "TRACING_SAMPLING_RATE", unset: "1", kind: number, with: "TRACING_ENABLED",
+	{name: "TRACING_SAMPLING_RATE", unset: "1", kind: ratio, with: "TRACING_ENABLED",
 		about: "`OTEL_TRACES_SAMPLER_ARG`"},
 	{name: "TRACING_EXPORTER_PROTOCOL", unset: "http", kind: oneOf("http", "grpc"), harmless: "http",
 		about: "http alone",
