@@ -65,7 +65,7 @@ func (r *report) check(c *Config, taken map[string]bool) {
 func (r *report) checkLevel(field string, list []Descriptor, taken map[string]bool) {
 	for i := range list {
 		d, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
-		switch text := d.text(); {
+		switch text := d.Text(); {
 		case d.Key == "":
 			r.add(d.Mark, at+".key", "key is missing; each descriptor has one")
 		case taken[text]:
@@ -75,7 +75,7 @@ func (r *report) checkLevel(field string, list []Descriptor, taken map[string]bo
 			r.add(d.Mark, at+".share_threshold", "share_threshold is for a value with a wildcard; value is %.80q; "+
 				"allowed: a value with *", d.Value)
 		}
-		taken[d.text()] = true
+		taken[d.Text()] = true
 		if d.Limit != nil {
 			r.checkLimit(at+".rate_limit", d.Limit)
 		}
@@ -83,8 +83,8 @@ func (r *report) checkLevel(field string, list []Descriptor, taken map[string]bo
 	}
 }
 
-// text is the text by which the service finds the descriptor at its level.
-func (d *Descriptor) text() string {
+// Text is the text by which the service finds the descriptor at its level.
+func (d *Descriptor) Text() string {
 	if d.Value == "" {
 		return d.Key
 	}

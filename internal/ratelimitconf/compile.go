@@ -91,7 +91,7 @@ func (c *compiler) collect(config *Config, above []*Descriptor, list []Descripto
 func (n *node) text() string {
 	texts := make([]string, len(n.path))
 	for i, d := range n.path {
-		texts[i] = d.text()
+		texts[i] = d.Text()
 	}
 	return strings.Join(texts, ".")
 }
@@ -185,7 +185,7 @@ func (n *node) origin() string {
 func (n *node) key() []string {
 	key := []string{"service"}
 	for i, d := range n.path {
-		same := d.Value != "" && !strings.Contains(d.text(), "*")
+		same := d.Value != "" && !strings.Contains(d.Text(), "*")
 		if !d.ShareThreshold && (len(n.path) < bounds.Components || !same) {
 			key = append(key, fmt.Sprint("entry.", i+1))
 		}

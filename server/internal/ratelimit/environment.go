@@ -4,6 +4,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -174,7 +175,7 @@ func (r *reader) misspelt(known []string) {
 func (r *reader) on(name string) bool { return r.values[name] == "true" }
 
 // or is the value of a variable, or its default.
-func (r *reader) or(name, unset string) string { return firstOf(r.values[name], unset) }
+func (r *reader) or(name, unset string) string { return cmp.Or(r.values[name], unset) }
 
 func (r *reader) listeners() {
 	at := func(host, port, unset string) string {

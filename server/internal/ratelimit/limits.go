@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -164,7 +165,7 @@ func ignored(log *slog.Logger, configs []*ratelimitconf.Config) {
 var units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 
 func algorithmOf(c *engine.Config, unit string) string {
-	return firstOf(c.Algorithm[1+slices.Index(units, unit)], c.Algorithm[0])
+	return cmp.Or(c.Algorithm[1+slices.Index(units, unit)], c.Algorithm[0])
 }
 
 // newConfiguration walks the trees of descriptors. named are the names of rules by their keys.
@@ -175,7 +176,7 @@ func newConfiguration(configs []*ratelimitconf.Config, named map[string]string) 
 	walk = func(domain, above string, path []*ratelimitconf.Descriptor, list []ratelimitconf.Descriptor) {
 		for i := range list {
 			d := &list[i]
-			key, here := above+"."+textOf(d), append(path[:len(path):len(path)], d)
+			key, here := above+"."+d.Text(), append(path[:len(path):len(path)], d)
 			if d.Limit != nil {
 				describe(&dump, key, d)
 				if name := named[key]; name != "" {
@@ -191,13 +192,6 @@ func newConfiguration(configs []*ratelimitconf.Config, named map[string]string) 
 	}
 	c.dump = dump.String()
 	return c
-}
-
-func textOf(d *ratelimitconf.Descriptor) string {
-	if d.Value == "" {
-		return d.Key
-	}
-	return d.Key + "_" + d.Value
 }
 
 // describe writes a limit as /rlconfig of the service does.

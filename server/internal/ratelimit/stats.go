@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -36,13 +37,19 @@ type Stats struct {
 	metrics *observe.Metrics // has the counts of each rule
 	near    float64
 
-	values sync.Map // key with values of a request → *tally.Rule
+	values sync.Map // key with values of a request → *valued
 	size   atomic.Int64
 
 	calls, failed atomic.Uint64
 
 	placing sync.Mutex
-	placed  map[[3]string]bool // labels of series of their own, which stay
+	placed  map[[3]string]bool // labels of series of their own, which stay as long as their limits
+}
+
+// A valued is the counts of a limit by values of requests.
+type valued struct {
+	tally.Rule
+	rule string // the name of the limit's rule
 }
 
 // NewStats makes stats, which count hits above near as near_limit: a part of each limit.
@@ -83,16 +90,16 @@ func (s *Stats) of(rule *rules.Rule, entries []*common.RateLimitDescriptor_Entry
 		return s.metrics.Of(rule)
 	}
 	if n, ok := s.values.Load(key); ok {
-		return n.(*tally.Rule)
+		return &n.(*valued).Rule
 	}
 	if s.size.Load() >= maxCounts {
 		return s.metrics.Of(rule)
 	}
-	n, known := s.values.LoadOrStore(key, new(tally.Rule))
+	n, known := s.values.LoadOrStore(key, &valued{rule: rule.Name()})
 	if !known {
 		s.size.Add(1)
 	}
-	return n.(*tally.Rule)
+	return &n.(*valued).Rule
 }
 
 // add counts hits. Refused hits are charged nowhere, so that no refused hit is near the limit.
@@ -168,7 +175,8 @@ type row struct {
 	hits [5]uint64
 }
 
-// rows are the hits of the limits in force, sorted by their keys.
+// rows are the hits of the limits in force, sorted by their keys. It drops counts by values of other limits, so that
+// those of later configurations have room.
 func (s *Stats) rows() (list []row) {
 	c := s.limits.now.Load()
 	if c == nil {
@@ -187,7 +195,11 @@ func (s *Stats) rows() (list []row) {
 		}
 	})
 	s.values.Range(func(key, n any) bool {
-		add(key.(string), n.(*tally.Rule))
+		if n := n.(*valued); c.limits[n.rule] != nil {
+			add(key.(string), &n.Rule)
+		} else if s.values.CompareAndDelete(key, n) {
+			s.size.Add(-1)
+		}
 		return true
 	})
 	slices.SortFunc(list, func(a, b row) int { return cmp.Compare(a.key, b.key) })
@@ -283,12 +295,13 @@ func (s *Stats) series() map[[3]string]*[5]uint64 {
 	s.placing.Lock()
 	defer s.placing.Unlock()
 	sums := make(map[[3]string]*[5]uint64)
-	for _, r := range s.rows() {
+	rows := s.rows()
+	s.unplace(rows)
+	for _, r := range rows {
 		if r.hits[tally.AllHits] == 0 {
 			continue
 		}
-		var labels [3]string
-		copy(labels[:], strings.SplitN(r.key, ".", 4))
+		labels := r.labels()
 		if !s.placed[labels] && len(s.placed) >= maxCounts {
 			labels = [3]string{"(other)"}
 		} else {
@@ -302,4 +315,19 @@ func (s *Stats) series() map[[3]string]*[5]uint64 {
 		}
 	}
 	return sums
+}
+
+// labels are the domain and the first two descriptors.
+func (r *row) labels() (list [3]string) {
+	copy(list[:], strings.SplitN(r.key, ".", 4))
+	return list
+}
+
+// unplace forgets the labels of which there is no row any more.
+func (s *Stats) unplace(rows []row) {
+	there := make(map[[3]string]bool, len(rows))
+	for i := range rows {
+		there[rows[i].labels()] = true
+	}
+	maps.DeleteFunc(s.placed, func(labels [3]string, _ bool) bool { return !there[labels] })
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/engine"
+	"github.com/weirproject/weir/internal/ratelimitconf"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
 	"github.com/weirproject/weir/rules"
@@ -54,6 +55,7 @@ type counter struct {
 	limits *ratelimit.Limits
 	stats  *ratelimit.Stats
 	series *observe.Metrics
+	gate   *gate.Gate
 }
 
 func newCounter(t testing.TB, text string) *counter {
@@ -85,7 +87,7 @@ func newCounter(t testing.TB, text string) *counter {
 	c.limits.InForce()
 	c.stats = ratelimit.NewStats(c.limits, metrics, 0.8)
 	metrics.Registry().MustRegister(c.stats)
-	c.series = metrics
+	c.series, c.gate = metrics, g
 	options := rls.Options{Ratelimit: &rls.Ratelimit{Count: c.stats.Count, Loaded: c.limits.Loaded}}
 	c.Service = ratelimit.NewService(rls.New(g, options), c.stats, nil)
 	return c
@@ -211,5 +213,47 @@ func TestLongNamesAreNotCounted(t *testing.T) {
 		if got := c.count(key); got != want {
 			t.Errorf("%.10s of %d bytes: %s, want %s", key, len(key), got, want)
 		}
+	}
+}
+
+// TestLimitsThatAreGoneLeaveRoom for the counts and series of other limits.
+func TestLimitsThatAreGoneLeaveRoom(t *testing.T) {
+	const text = "domain: edge\ndescriptors: [{key: KEY, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 100}}]"
+	c := newCounter(t, strings.Replace(text, "KEY", "old", 1))
+	for i := range 2000 {
+		c.ask(1, fmt.Sprint("old=", i))
+	}
+	gather := func() (names string) {
+		families, err := c.series.Registry().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(families)
+	}
+	gather()
+	config, err := ratelimitconf.Parse("edge.yaml", []byte(strings.Replace(text, "KEY", "new", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := c.limits.Convert(&engine.Config{})([]*ratelimitconf.Config{config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.Compile(file)
+	if err == nil {
+		err = c.gate.Swap(set)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.series.Rules(set, time.Now())
+	c.limits.InForce()
+	gather()
+	c.ask(1, "new=x")
+	if got := c.count("edge.new_x"); got != "1 0 0 1 0" {
+		t.Errorf("a value of a new limit: %s", got)
+	}
+	if text := gather(); !strings.Contains(text, "new_x") || strings.Contains(text, `"domain" value:"(other)"`) || strings.Contains(text, "old_1") {
+		t.Errorf("series: %.2000s", text)
 	}
 }

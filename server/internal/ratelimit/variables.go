@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -91,18 +92,11 @@ func oneOf(words ...string) kind {
 		for i, word := range words {
 			if strings.EqualFold(shown[i], value) {
 				_, as, _ := strings.Cut(word, ":")
-				return strings.ToLower(firstOf(as, shown[i])), ""
+				return strings.ToLower(cmp.Or(as, shown[i])), ""
 			}
 		}
 		return "", strings.Join(shown, ", ")
 	}
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // Notes of several variables.
