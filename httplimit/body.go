@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirproject/weir/internal/webvalues"
@@ -43,7 +42,7 @@ func (a *attributes) newJSON() *rules.JSON {
 	if a.bodiless() {
 		return a.rules.ReadJSON(nil)
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+	if webvalues.Encoded(r.Header) {
 		return rules.UnreadJSON(r.ContentLength)
 	}
 	text, whole := a.readTo(maxJSON)

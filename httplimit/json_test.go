@@ -171,6 +171,14 @@ func TestAConditionOnAnUnreadBodyRefuses(t *testing.T) {
 			t.Errorf("%.40s: %d, want %d: %s", body, w.Code, want, w.Body)
 		}
 	}
+	for charset, want := range map[string]int{"utf-8": 200, "UTF8": 200, "utf-7": 400, "utf-8, text/json;charset=utf-7": 400} {
+		r := httptest.NewRequest("POST", "/chat", strings.NewReader(`{"model":"small","+AG0-odel":"big"}`))
+		r.Header.Set("Content-Type", "application/json;charset="+charset)
+		w := httptest.NewRecorder()
+		if limit(echo).ServeHTTP(w, r); w.Code != want {
+			t.Errorf("charset %s: %d, want %d: %s", charset, w.Code, want, w.Body)
+		}
+	}
 }
 
 // endless is a response of a length, without a copy of it.

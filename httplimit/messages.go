@@ -8,6 +8,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/mcp"
+	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/internal/wording"
 	"github.com/weirproject/weir/rules"
 )
@@ -39,11 +40,10 @@ func (m *oneMessage) MCP(part string) string { return partOf(m.message, part) }
 // readMessages reads the body as messages.
 func (a *attributes) readMessages() *mcp.Problem {
 	r := a.request
-	encodings := r.Header["Content-Encoding"]
 	switch {
 	case r.ContentLength > mcp.MaxBody:
 		return mcp.TooLarge()
-	case len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity"):
+	case webvalues.Encoded(r.Header):
 		return mcp.Unreadable()
 	}
 	text, whole := a.readTo(mcp.MaxBody)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"mime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -27,14 +28,13 @@ const (
 
 // FormatOf is the format of a body according to the fields of its request.
 func FormatOf(fields interface{ Values(name string) []string }) Format {
-	types, encodings := fields.Values("Content-Type"), fields.Values("Content-Encoding")
-	if len(types) != 1 || len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity") {
+	types := fields.Values("Content-Type")
+	if len(types) != 1 || Encoded(fields) {
 		return Unread
 	}
-	media, parameters, err := mime.ParseMediaType(types[0])
-	charset := parameters["charset"]
+	media, _, err := mime.ParseMediaType(types[0])
 	switch {
-	case err != nil || charset != "" && !strings.EqualFold(charset, "utf-8"):
+	case err != nil:
 		return Unread
 	case media == "application/x-www-form-urlencoded":
 		return Form
@@ -42,6 +42,23 @@ func FormatOf(fields interface{ Values(name string) []string }) Format {
 		return JSON
 	}
 	return Unread
+}
+
+// Encoded reports whether a body is compressed, or perhaps in a charset other than UTF-8, according to the fields of its
+// request. Services that obey a charset such as UTF-7 read other names than those that the bytes spell.
+func Encoded(fields interface{ Values(name string) []string }) bool {
+	encodings := fields.Values("Content-Encoding")
+	if len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity") {
+		return true
+	}
+	return slices.ContainsFunc(fields.Values("Content-Type"), func(line string) bool {
+		if !strings.Contains(strings.ToLower(line), "charset") {
+			return false
+		}
+		_, parameters, err := mime.ParseMediaType(line)
+		charset := parameters["charset"]
+		return err != nil || charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8")
+	})
 }
 
 // A Body has the fields of a body: the fields of a form, or the members of a JSON object. The zero Body is empty.
