@@ -130,6 +130,20 @@ func (g *Gate) decideBegun(ctx context.Context, questions []Question) {
 	}
 }
 
+// owed is a refused claim of spent units as it is charged. The debt of a bucket is limited to twice what it grants at
+// most: a window forgets what exceeded it, but a bucket would block the key of one call with huge hits for years.
+func owed(claim weir.Claim, d *weir.Decision) weir.Claim {
+	l := claim.Limit
+	if !l.Refills() {
+		return claim
+	}
+	claim.Cost = min(claim.Cost, l.Most())
+	if full := float64(l.Most()) / float64(l.Refill()) * float64(l.Period()); float64(d.ResetAfter.Microseconds()) >= 2*full {
+		claim.Cost = 0
+	}
+	return claim
+}
+
 // chargeAnyway charges units that were refused and are spent already, at the store that refused them. An error is in
 // v.Err.
 func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
@@ -140,7 +154,7 @@ func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
 	defer cancel()
 	var shared, local []weir.Claim
 	for i := range v.enforced {
-		switch a, claim := &v.about[i], v.claims[i]; {
+		switch a, claim := &v.about[i], owed(v.claims[i], &v.decisions[i]); {
 		case a.by == nil || claim.Once:
 		case a.by == g.store:
 			shared = append(shared, claim)

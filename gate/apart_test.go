@@ -179,6 +179,27 @@ func TestSpentUnitsAreOwed(t *testing.T) {
 	}
 }
 
+// TestTheDebtOfABucketIsBounded: a client that states its hits cannot block a key for long.
+func TestTheDebtOfABucketIsBounded(t *testing.T) {
+	const text = `rules: [{name: bucket, match: {descriptor: {plain: "*"}}, limit: [5/10s, 3/10s step]}]`
+	now := weir.Instant(1e15)
+	g := open(t, memstore.New(memstore.WithClock(func() weir.Instant { return now })), text)
+	for _, units := range []int64{1, 1 << 40, 4, 1 << 40, 1, 1} {
+		q := part(described{"plain": "x"}, units, gate.Decided)
+		q.Ask.Times, q.Ask.Cost, q.Ask.Spent = 1, &units, true
+		together(t, g, q)
+		for i := range q.Verdict.Len() {
+			if reset := q.Verdict.At(i).Decision.ResetAfter; reset > 35*time.Second {
+				t.Errorf("after %d hits a bucket is full after %v", units, reset)
+			}
+		}
+	}
+	now += 30e6
+	if got := told(together(t, g, part(described{"plain": "x"}, 1, gate.Decided))); got != "passed within_limits" {
+		t.Errorf("30 s later: %s", got)
+	}
+}
+
 // TestALimitAloneMeetsNoRule: whatever the descriptors match.
 func TestALimitAloneMeetsNoRule(t *testing.T) {
 	g := open(t, memstore.New(), apart)
