@@ -245,7 +245,7 @@ func takeAnswer(a *weir.Answer, v *gate.Verdict) {
 
 // actual is the actual cost of a claim.
 func (d *byClaims) actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
-	if d.CostAfter == nil || d.own[c.Claim.Limit] {
+	if s.unfinished || d.CostAfter == nil || d.own[c.Claim.Limit] {
 		return 0, false, nil
 	}
 	units, err = s.cost(d.CostAfter)

@@ -391,15 +391,35 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 		return 0, false, nil
 	}
 	_, body := c.Rule.SettlesBy()
-	if body && (!s.returned || s.meter.broken) { // what is missing may state more
-		return 0, false, nil
-	}
 	s.answer.Header, s.answer.Bytes = s.lastLine, s.meter.bytes
-	units, err = c.Rule.Actual(s.answer)
-	if err != nil && body && s.status() >= http.StatusBadRequest {
+	if s.unfinished || body && (!s.returned || s.meter.broken) { // what is missing may state more
+		units, ok = s.atLeast(c)
+		return units, ok, nil
+	}
+	if units, err = c.Rule.Actual(s.answer); err == nil || !body {
+		return units, true, err
+	}
+	if s.status() >= http.StatusBadRequest {
 		return 0, true, nil
 	}
-	return units, true, err
+	if units, ok = s.atLeast(c); ok {
+		return units, true, nil
+	}
+	return 0, false, err
+}
+
+// atLeast is what passed of a response that does not state its cost, if that is more than what was charged: a client
+// that leaves before the usage must not get more than it pays. Steps have charged it already.
+func (s *served) atLeast(c *gate.Charged) (units int64, ok bool) {
+	paced := s.meter.paces && !s.meter.pace.stopped
+	if status := s.status(); paced || status == 0 || status >= http.StatusBadRequest {
+		return 0, false
+	}
+	units = c.Rule.Passed(s.answer)
+	if _, _, steps := c.Rule.Steps(); steps { // the charge is of the prompt alone
+		units += c.Claim.Cost
+	}
+	return units, units > c.Claim.Cost
 }
 
 // lastLine is the last line of a trailer or a header field. The trailer is final, so it precedes.

@@ -244,7 +244,7 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		return g.ChargeStep(ctx, rest, rule, units, beyond)
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
-		if s.ran && !s.unfinished && actual != nil {
+		if s.ran && actual != nil {
 			err := g.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool, error) { return actual(c, s) })
 			if err != nil {
 				notify(Unsettled, err)

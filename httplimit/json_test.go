@@ -224,3 +224,65 @@ func TestMemoryOfLongResponses(t *testing.T) {
 		t.Errorf("%d are charged", got)
 	}
 }
+
+// TestStreamsWithoutUsageCostWhatPassed: a client that leaves before the usage, or asks for none, does not get more than
+// it pays.
+func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
+	const passed = 400 // tokens: a fourth of the bytes
+	text := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("word", passed/2) + "\"}}]}\n\n"
+	text += text
+	for name, test := range map[string]struct {
+		rule   string
+		status int
+		most   int
+		breaks bool
+		zipped bool
+		want   int64
+	}{
+		"whole":                   {"", 200, 50, false, false, passed},
+		"broken":                  {"", 200, 50, true, false, passed},
+		"below the estimate":      {"", 200, 900, true, false, 901},
+		"an error":                {"", 500, 50, true, false, 51},
+		"compressed":              {"", 200, 50, true, true, passed},
+		"no count":                {"cost: {from: json.max_tokens, max: 500, settle: json.usage.n}, ", 200, 50, true, false, 50},
+		"a count of its own":      {"cost: {from: json.max_tokens, max: 500, settle: header.X}, stream: {count: 0.5 * bytes(json.choices.*.delta.content)}, ", 200, 1, true, false, 2 * passed},
+		"charged as it streams":   {"charge: as_it_streams, ", 200, 50, true, false, 401},
+		"compressed as it does":   {"charge: as_it_streams, ", 200, 50, true, true, 401},
+		"whole, as it streams":    {"charge: as_it_streams, ", 200, 50, false, false, 401},
+		"whole, with a text more": {"charge: as_it_streams, stream: {step: 1}, ", 200, 50, false, true, 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gateOf(t, newClock().store(), "\n  - {name: a, preset: openai, match: {path: /chat}, "+test.rule+"limit: fixed_window 1000/1m}")
+			limit, _ := httplimit.ByRules(g, nil)
+			s := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				var to io.Writer = w
+				if test.zipped {
+					w.Header().Set("Content-Encoding", "gzip")
+					zipped := gzip.NewWriter(w)
+					defer zipped.Flush()
+					to = zipped
+				}
+				w.WriteHeader(test.status)
+				io.WriteString(to, text)
+				if test.zipped {
+					to.(*gzip.Writer).Flush()
+				}
+				if http.NewResponseController(w).Flush(); test.breaks {
+					httplimit.Unfinished(w)
+					panic(http.ErrAbortHandler)
+				}
+			})))
+			body := fmt.Sprintf(`{"max_tokens":%d,"stream":true,"stream_options":{},"messages":[]}`, test.most)
+			if answer, err := s.Client().Post(s.URL+"/chat", "application/json", strings.NewReader(body)); err == nil {
+				io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+			s.Close()
+			if got := spent(t, g); got != test.want {
+				t.Errorf("%d are charged, want %d", got, test.want)
+			}
+		})
+	}
+}

@@ -378,7 +378,8 @@ var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{
 	}}, "`true`: a request for a stream without `stream_options` gets `include_usage`, without which OpenAI's API " +
 		"does not state the usage", "`false`"},
 	{"count", text("cost_settle", func(s *Stream) *string { return &s.Count }),
-		"with `charge: as_it_streams`: the units of the part of a response that has passed, a [sum](counting.md#sums)",
+		"the units of the part of a response that has passed, a [sum](counting.md#sums): what a stream costs at " +
+			"least that breaks off or does not state its cost, and what `charge: as_it_streams` charges",
 		"`0.25 * bytes`, or the preset's"},
 	{"step", units(func(s *Stream) *int64 { return &s.Step }), "units that are charged at once", "100"},
 	{"overrun", choice(overruns, func(s *Stream) *string { return &s.Overrun }),

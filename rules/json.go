@@ -149,10 +149,7 @@ func (b *builder) jsonPaths() {
 		if rule.asksUsage {
 			paths = append(paths, streamPath, optionsPath)
 		}
-		answers = append(answers, rule.cost.settle.paths()...)
-		if rule.stream != nil {
-			answers = append(answers, rule.stream.count.paths()...)
-		}
+		answers = append(append(answers, rule.cost.settle.paths()...), rule.passed.paths()...)
 	}
 	b.set.paths, b.set.answers = b.compiledPaths(paths), b.compiledPaths(answers)
 }
@@ -193,12 +190,15 @@ func (a *Answer) Body(contentType string) io.WriteCloser {
 // Settles reports whether a part of responses states the rule's actual cost.
 func (r *Rule) Settles() bool { return len(r.cost.settle) > 0 }
 
-// SettlesBy reports what the actual cost is read from, besides the header: the length of the body, and its JSON.
+// SettlesBy reports what the actual cost and stream.count are read from, besides the header: the length of the body,
+// and its JSON.
 func (r *Rule) SettlesBy() (length, body bool) {
-	r.cost.settle.all(func(q *quantity) {
-		length = length || q.kind == bodySize
-		body = body || q.kind == jsonNumber || q.kind == jsonSize
-	})
+	for _, s := range []sum{r.cost.settle, r.passed} {
+		s.all(func(q *quantity) {
+			length = length || q.kind == bodySize
+			body = body || q.kind == jsonNumber || q.kind == jsonSize
+		})
+	}
 	return length, body
 }
 

@@ -65,7 +65,7 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 		s.Stream.AskUsage = new(true)
 		fields = append(fields, "stream: {ask_usage: true}")
 	}
-	if s.Charge == ChargeStreaming && s.Stream.Count == "" {
+	if (s.Charge == ChargeStreaming || s.Cost.Settle == m.settle) && s.Stream.Count == "" {
 		s.Stream.Count = m.count
 		fields = append(fields, "stream: {count: "+m.count+"}")
 	}

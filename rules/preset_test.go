@@ -207,6 +207,8 @@ func TestStreamsAreChecked(t *testing.T) {
 		"charge: as_it_streams, stream: {step: 7, overrun: cut}":       "7 true",
 		"charge: as_it_streams, preset: openai":                        "100 false",
 		"stream: {step: 7}":                                            "stream",
+		"stream: {count: bytes}":                                       "cost.settle",
+		"stream: {count: bytes}, cost: {settle: header.X}":             "0 false",
 		"charge: as_it_streams, cost: 5":                               "a fixed cost",
 		"charge: as_it_streams, count_if: {status: 401}":               "count_if",
 		"charge: as_it_streams, stream: {count: header.X}":             "stream.count",

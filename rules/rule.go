@@ -23,6 +23,7 @@ type Rule struct {
 	overrides     overrides
 	cost          cost
 	asksUsage     bool     // see Addition
+	passed        sum      // see Passed
 	stream        *stream  // nil: the response is not charged while it is streamed
 	countIf       *countIf // nil: every request counts
 	full          bool     // see ChargeFull
@@ -91,7 +92,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	word(b, at(i, "preset"), s.Preset, presetWords)
 	rule.cost = b.cost(i, s)
-	rule.stream, rule.asksUsage = b.stream(i, s), s.Stream.AskUsage != nil && *s.Stream.AskUsage
+	b.streams(i, s, rule)
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
 	rule.schedule = b.schedule(i, s.Schedule)
 	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)

@@ -10,8 +10,11 @@ import (
 type Stream struct {
 	AskUsage *bool // add to requests for a stream what makes the API state its usage; nil: false
 
+	// Count is the units of the part of a response that has passed, a sum. "" is a fourth of its bytes with
+	// ChargeStreaming, else none: a stream that breaks off, or does not state its cost, costs at least as much.
+	Count string
+
 	// With ChargeStreaming:
-	Count   string // units of the part of a response that has passed, a sum; "": a fourth of its bytes
 	Step    int64  // units that are charged at once; 0: 100
 	Overrun string // when they are not left: "finish", as also "", or "cut", the response ends
 }
@@ -29,9 +32,8 @@ const usualStep = 100
 
 // A stream is a checked Stream of a rule with ChargeStreaming.
 type stream struct {
-	count sum
-	step  int64
-	cut   bool
+	step int64
+	cut  bool
 }
 
 // Steps reports how a rule with ChargeStreaming charges a response while it is streamed: in steps of units, and whether
@@ -43,10 +45,19 @@ func (r *Rule) Steps() (units int64, cut, ok bool) {
 	return r.stream.step, r.stream.cut, true
 }
 
-// Passed is the number of units of the part of a response that has passed, of a rule with Steps.
+// Passed is the number of units of the part of a response that has passed, of a rule with stream.count; 0 for others.
 func (r *Rule) Passed(a *Answer) int64 {
-	units, _ := r.stream.count.units(a.number)
+	units, known := r.passed.units(a.number)
+	if !known {
+		return 0
+	}
 	return units
+}
+
+// streams reads how a rule counts responses that are streams.
+func (b *builder) streams(i int, s *Spec, rule *Rule) {
+	rule.stream, rule.passed = b.stream(i, s), b.passed(i, s)
+	rule.asksUsage = s.Stream.AskUsage != nil && *s.Stream.AskUsage
 }
 
 // stream checks a Stream; nil without ChargeStreaming.
@@ -54,7 +65,6 @@ func (b *builder) stream(i int, s *Spec) *stream {
 	given := &s.Stream
 	c := &stream{step: cmp.Or(given.Step, usualStep),
 		cut: word(b, at(i, "stream.overrun"), given.Overrun, overruns) == overrunCut}
-	c.count = b.sum(at(i, "stream.count"), cmp.Or(given.Count, "0.25 * bytes"), nil, "")
 	b.units(at(i, "stream.step"), given.Step)
 	streams := s.Charge == ChargeStreaming
 	for _, other := range []struct {
@@ -71,13 +81,25 @@ func (b *builder) stream(i int, s *Spec) *stream {
 			b.add(at(i, "charge"), "charge: as_it_streams does not go with %s: %s", other.field, other.why)
 		}
 	}
-	if !streams && (given.Count != "" || given.Step != 0 || given.Overrun != "") {
-		b.add(at(i, "stream"), "count, step and overrun are for charge: as_it_streams")
+	if !streams && (given.Step != 0 || given.Overrun != "") {
+		b.add(at(i, "stream"), "step and overrun are for charge: as_it_streams")
 	}
 	if !streams {
 		return nil
 	}
 	return c
+}
+
+// passed reads what counts the part of a response that has passed.
+func (b *builder) passed(i int, s *Spec) sum {
+	text := s.Stream.Count
+	switch {
+	case s.Charge == ChargeStreaming:
+		text = cmp.Or(text, "0.25 * bytes")
+	case text != "" && s.Cost.Settle == "":
+		b.add(at(i, "stream.count"), "stream.count is for rules with cost.settle or charge: as_it_streams")
+	}
+	return b.sum(at(i, "stream.count"), text, nil, "")
 }
 
 // AsksUsage reports whether the rule adds to requests what makes the API state its usage.

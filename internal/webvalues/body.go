@@ -44,8 +44,8 @@ func FormatOf(fields interface{ Values(name string) []string }) Format {
 	return Unread
 }
 
-// Encoded reports whether a body is compressed, or perhaps in a charset other than UTF-8, according to the fields of its
-// request. Services that obey a charset such as UTF-7 read other names than those that the bytes spell.
+// Encoded reports whether a body is compressed, or perhaps in a charset other than UTF-8, according to the fields of
+// its request. Services that obey a charset such as UTF-7 read other names than those that the bytes spell.
 func Encoded(fields interface{ Values(name string) []string }) bool {
 	encodings := fields.Values("Content-Encoding")
 	if len(encodings) > 1 || len(encodings) == 1 && !strings.EqualFold(encodings[0], "identity") {
@@ -56,8 +56,8 @@ func Encoded(fields interface{ Values(name string) []string }) bool {
 			return false
 		}
 		_, parameters, err := mime.ParseMediaType(line)
-		charset := parameters["charset"]
-		return err != nil || charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8")
+		charset := strings.ToLower(parameters["charset"])
+		return err != nil || charset != "" && charset != "utf-8" && charset != "utf8"
 	})
 }
 
