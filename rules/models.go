@@ -27,19 +27,30 @@ var modelAPIs = []modelAPI{
 	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000",
 		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt)",
 		"json.usage.total_tokens or json.response.usage.total_tokens",
-		"0.25 * bytes(json.choices.*.delta.content) or bytes(json.delta)", true, shapeOpenAI},
+		quarters("choices.*.delta.content", "choices.*.delta.reasoning_content",
+			"choices.*.delta.tool_calls.*.function.arguments", "choices.*.text", "delta"), true, shapeOpenAI},
 	{"anthropic", "json.max_tokens or 1000", "0.25 * bytes(json.messages) + 0.25 * bytes(json.system)",
 		"json.usage.input_tokens or json.message.usage.input_tokens + " +
 			"json.usage.cache_creation_input_tokens or json.message.usage.cache_creation_input_tokens + " +
 			"json.usage.output_tokens or json.message.usage.output_tokens",
-		"0.25 * bytes(json.delta.text) + 0.25 * bytes(json.delta.thinking) + 0.25 * bytes(json.delta.partial_json)",
-		false, shapeAnthropic},
+		quarters("delta.text", "delta.thinking", "delta.partial_json"), false, shapeAnthropic},
 	{"gemini", "json.generationConfig.maxOutputTokens or 1000", "0.25 * bytes(json.contents)",
 		"json.usageMetadata.totalTokenCount",
-		"0.25 * bytes(json.candidates.*.content.parts.*.text)", false, shapeGemini},
+		quarters("candidates.*.content.parts.*.text", "candidates.*.content.parts.*.functionCall.args"), false,
+		shapeGemini},
 	{"ollama", "json.options.num_predict or 1000", "0.25 * bytes(json.messages) or bytes(json.prompt)",
 		"json.prompt_eval_count + json.eval_count",
-		"0.25 * bytes(json.message.content) + 0.25 * bytes(json.response)", false, shapeOllama},
+		quarters("message.content", "message.thinking", "message.tool_calls.*.function.arguments", "response",
+			"thinking"), false, shapeOllama},
+}
+
+// quarters is the sum of a fourth of the bytes of each value.
+func quarters(paths ...string) string {
+	terms := make([]string, len(paths))
+	for i, path := range paths {
+		terms[i] = "0.25 * bytes(json." + path + ")"
+	}
+	return strings.Join(terms, " + ")
 }
 
 // expand sets what the rule leaves open.

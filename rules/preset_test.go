@@ -200,6 +200,36 @@ func TestPresetsOfModels(t *testing.T) {
 	}
 }
 
+// TestPresetsCountStreams: the texts of all events of an API are counted, or a client chooses an endpoint, or tools, that
+// are not.
+func TestPresetsCountStreams(t *testing.T) {
+	const text = "12345678"
+	for event, preset := range map[string]string{
+		`{"choices":[{"delta":{"content":"12345678"}}]}`:                                 "openai",
+		`{"choices":[{"delta":{"reasoning_content":"12345678"}}]}`:                       "openai",
+		`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}]}`: "openai",
+		`{"choices":[{"text":"12345678"}]}`:                                              "openai",
+		`{"type":"response.output_text.delta","delta":"12345678"}`:                       "openai",
+		`{"delta":{"text":"12345678"}}`:                                                  "anthropic",
+		`{"delta":{"thinking":"12345678"}}`:                                              "anthropic",
+		`{"delta":{"partial_json":"12345678"}}`:                                          "anthropic",
+		`{"candidates":[{"content":{"parts":[{"text":"1234"},{"text":"5678"}]}}]}`:       "gemini",
+		`{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":1}}}]}}]}`:     "gemini",
+		`{"message":{"content":"12345678"}}`:                                             "ollama",
+		`{"message":{"thinking":"12345678"}}`:                                            "ollama",
+		`{"message":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}`:             "ollama",
+		`{"response":"12345678"}`:                                                        "ollama",
+	} {
+		rule := loaded(t, "rules: [{name: a, limit: 9/1m, preset: "+preset+"}]").Rules()[0]
+		answer := rule.Answer()
+		body := answer.Body("text/event-stream")
+		fmt.Fprintf(body, "data: %s\n\n", event)
+		if got := rule.Passed(answer); got != int64(len(text)/4) {
+			t.Errorf("%s: %d tokens", event, got)
+		}
+	}
+}
+
 // TestStreamsAreChecked: what does not go with charge: as_it_streams, and the presets' count.
 func TestStreamsAreChecked(t *testing.T) {
 	for text, want := range map[string]string{
