@@ -51,13 +51,20 @@ func newDecoded(to io.WriteCloser, decoder func(io.Reader) (io.Reader, error)) *
 	d := &decoded{w, make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		if r, err := decoder(from); err == nil {
-			io.Copy(to, io.LimitReader(r, maxDecoded))
-		}
+		decode(to, from, decoder)
 		from.CloseWithError(io.ErrClosedPipe) // later writes do not wait
 		to.Close()
 	}()
 	return d
+}
+
+// decode decompresses what it can. A panic of a decoder, by bytes of the service, would end the process here: it is as
+// an error, after which the response states no cost.
+func decode(to io.Writer, from io.Reader, decoder func(io.Reader) (io.Reader, error)) {
+	defer func() { _ = recover() }()
+	if r, err := decoder(from); err == nil {
+		io.Copy(to, io.LimitReader(r, maxDecoded))
+	}
 }
 
 // Close waits until all that was written is read.

@@ -181,6 +181,22 @@ func TestAConditionOnAnUnreadBodyRefuses(t *testing.T) {
 	}
 }
 
+// TestADecoderThatPanics ends nothing but its reading: it runs apart from the handler, whose panics net/http recovers.
+func TestADecoderThatPanics(t *testing.T) {
+	g := gateOf(t, newClock().store(), tokensRule)
+	limit, _ := httplimit.ByRules(g, &httplimit.RuleOptions{Decoders: httplimit.Decoders{
+		"odd": func(io.Reader) (io.Reader, error) { panic("a fault of the decoder") }}})
+	w := httptest.NewRecorder()
+	limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "odd")
+		io.WriteString(w, usage)
+	})).ServeHTTP(w, httptest.NewRequest("POST", "/chat", strings.NewReader(`{"max_tokens":50}`)))
+	if got := spent(t, g); got != 50 || w.Body.String() != usage {
+		t.Errorf("%d are charged, and the client got %q", got, w.Body)
+	}
+}
+
 // endless is a response of a length, without a copy of it.
 type endless struct{ left int }
 
