@@ -366,6 +366,9 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	if !settles {
 		pay = nil
 	}
+	if len(paced) > 0 {
+		c.uncompressed()
+	}
 	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
 	f.measured, f.detached = measured || counted, detachedTime(v)
 	f.answer, f.read, f.decoders, f.paced = answer, read, d.Decoders, paced

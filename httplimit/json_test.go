@@ -181,6 +181,25 @@ func TestAConditionOnAnUnreadBodyRefuses(t *testing.T) {
 	}
 }
 
+// TestAStreamThatIsChargedComesUncompressed: a client that accepts gzip must not get a stream that no step charges. Other
+// requests have what they accept.
+func TestAStreamThatIsChargedComesUncompressed(t *testing.T) {
+	for path, want := range map[string]string{"/chat": "identity", "/other": "gzip, br", "/whole": "gzip, br"} {
+		limit := byRules(t, newClock().store(), `
+  - {name: a, preset: openai, match: {path: /chat}, charge: as_it_streams, limit: fixed_window 1000/1m}
+  - {name: b, preset: openai, match: {path: /whole}, limit: fixed_window 1000/1m}`, nil)
+		r := httptest.NewRequest("POST", path, strings.NewReader(`{"stream":true}`))
+		r.Header.Set("Accept-Encoding", "gzip, br")
+		got := ""
+		limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got = r.Header.Get("Accept-Encoding")
+		})).ServeHTTP(httptest.NewRecorder(), r)
+		if got != want || r.Header.Get("Accept-Encoding") != "gzip, br" {
+			t.Errorf("%s: the service is asked for %q, want %q", path, got, want)
+		}
+	}
+}
+
 // TestADecoderThatPanics ends nothing but its reading: it runs apart from the handler, whose panics net/http recovers.
 func TestADecoderThatPanics(t *testing.T) {
 	g := gateOf(t, newClock().store(), tokensRule)

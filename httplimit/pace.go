@@ -103,6 +103,15 @@ func (p *paced) event(m *meter, rule *rules.Rule, wait time.Duration) []byte {
 	return append(append([]byte(event+"data: "), body...), "\n\n"...)
 }
 
+// uncompressed asks the service for a response that can be charged while it is streamed.
+func (c *call) uncompressed() {
+	if r := c.request; r.Header["Accept-Encoding"] != nil {
+		c.request = r.WithContext(r.Context())
+		c.request.Header = r.Header.Clone()
+		c.request.Header.Set("Accept-Encoding", "identity")
+	}
+}
+
 // begins reports whether a response with this head is charged while it is streamed.
 func (p *paced) begins(m *meter, h http.Header, status int) bool {
 	contentType := h.Get("Content-Type")

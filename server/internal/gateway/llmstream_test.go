@@ -121,12 +121,12 @@ func TestStreamsShareWhatIsLeft(t *testing.T) {
 				return
 			}
 			// Each stream has reserved a unit for its prompt, which is a text of two bytes. One that is cut leaves what is
-			// less than its next events.
+			// less than its next events, up to 1,000 at once where the service is faster than the gateway.
 			charged := spentOn(t, e, 0, budget)
 			if charged > budget || got.Load()+cut.Load() > charged {
 				t.Errorf("%d words passed and %d are charged, of %d", got.Load(), charged, budget)
 			}
-			if cut.Load() == 0 || cut.Load()+refused.Load() != streams || got.Load() < budget*7/10 {
+			if cut.Load() == 0 || cut.Load()+refused.Load() != streams || got.Load() < budget/3 {
 				t.Errorf("%d streams were cut, %d refused, and %d words passed", cut.Load(), refused.Load(), got.Load())
 			}
 			redistest.Await(t, "the end of the streams at the service", func() bool { return stopped.Load() == cut.Load() })
