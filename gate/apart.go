@@ -138,7 +138,8 @@ func owed(claim weir.Claim, d *weir.Decision) weir.Claim {
 		return claim
 	}
 	claim.Cost = min(claim.Cost, l.Most())
-	if full := float64(l.Most()) / float64(l.Refill()) * float64(l.Period()); float64(d.ResetAfter.Microseconds()) >= 2*full {
+	full := float64(l.Most()) / float64(l.Refill()) * float64(l.Period())
+	if float64(d.ResetAfter.Microseconds()) >= 2*full {
 		claim.Cost = 0
 	}
 	return claim
