@@ -205,20 +205,23 @@ func TestPresetsOfModels(t *testing.T) {
 func TestPresetsCountStreams(t *testing.T) {
 	const text = "12345678"
 	for event, preset := range map[string]string{
-		`{"choices":[{"delta":{"content":"12345678"}}]}`:                                 "openai",
-		`{"choices":[{"delta":{"reasoning_content":"12345678"}}]}`:                       "openai",
-		`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}]}`: "openai",
-		`{"choices":[{"text":"12345678"}]}`:                                              "openai",
-		`{"type":"response.output_text.delta","delta":"12345678"}`:                       "openai",
-		`{"delta":{"text":"12345678"}}`:                                                  "anthropic",
-		`{"delta":{"thinking":"12345678"}}`:                                              "anthropic",
-		`{"delta":{"partial_json":"12345678"}}`:                                          "anthropic",
-		`{"candidates":[{"content":{"parts":[{"text":"1234"},{"text":"5678"}]}}]}`:       "gemini",
-		`{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":1}}}]}}]}`:     "gemini",
-		`{"message":{"content":"12345678"}}`:                                             "ollama",
-		`{"message":{"thinking":"12345678"}}`:                                            "ollama",
-		`{"message":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}`:             "ollama",
-		`{"response":"12345678"}`:                                                        "ollama",
+		`{"choices":[{"delta":{"content":"12345678"}}]}`:                                            "openai",
+		`{"choices":[{"delta":{"reasoning_content":"12345678"}}]}`:                                  "openai",
+		`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}]}`:            "openai",
+		`{"candidates":[{"content":{"parts":[{"text":"12345678"}]}},{"content":{"role":"model"}}]}`: "gemini",
+		`{"choices":[{"delta":{"content":"12345678"}},{"delta":{"content":null}}]}`:                 "openai",
+		`{"choices":[{"delta":{"content":"12345678"}},{"delta":{}}]}`:                               "openai",
+		`{"choices":[{"text":"12345678"}]}`:                                                         "openai",
+		`{"type":"response.output_text.delta","delta":"12345678"}`:                                  "openai",
+		`{"delta":{"text":"12345678"}}`:                                                             "anthropic",
+		`{"delta":{"thinking":"12345678"}}`:                                                         "anthropic",
+		`{"delta":{"partial_json":"12345678"}}`:                                                     "anthropic",
+		`{"candidates":[{"content":{"parts":[{"text":"1234"},{"text":"5678"}]}}]}`:                  "gemini",
+		`{"candidates":[{"content":{"parts":[{"functionCall":{"args":{"a":1}}}]}}]}`:                "gemini",
+		`{"message":{"content":"12345678"}}`:                                                        "ollama",
+		`{"message":{"thinking":"12345678"}}`:                                                       "ollama",
+		`{"message":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}`:                        "ollama",
+		`{"response":"12345678"}`:                                                                   "ollama",
 	} {
 		rule := loaded(t, "rules: [{name: a, limit: 9/1m, preset: "+preset+"}]").Rules()[0]
 		answer := rule.Answer()

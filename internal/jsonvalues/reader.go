@@ -243,8 +243,8 @@ func (r *Reader) begin(c byte, position int64) bool {
 	}
 	if r.node == 0 {
 		r.forget()
-	} else if r.node != none {
-		r.clear(r.node, r.paths.nodes[r.node].summed)
+	} else if r.node != none && !r.paths.nodes[r.node].summed { // elements of a list share their values
+		r.clear(r.node)
 	}
 	r.start = position
 	switch c {
@@ -278,7 +278,7 @@ func (r *Reader) begin(c byte, position int64) bool {
 // take notes that the value is wanted, if it is.
 func (r *Reader) take(kind Kind) {
 	r.taken = nil
-	if r.node == none {
+	if r.node == none || kind == Null && r.paths.nodes[r.node].summed { // null adds nothing to a sum
 		return
 	}
 	if i := r.paths.nodes[r.node].value; i != none {
@@ -392,7 +392,7 @@ func (r *Reader) sized(node int, size int64) {
 
 // endScalar ends a value that is no list and no object.
 func (r *Reader) endScalar(size int64) {
-	if r.node != none {
+	if r.taken != nil {
 		r.sized(r.node, size)
 	}
 	r.taken = nil
@@ -412,23 +412,16 @@ func (r *Reader) after(document bool) {
 	}
 }
 
-// clear forgets the values of a node and below, since the last value of a name counts. Elements of a list share their
-// values: clear keeps their sum and, at the begin of an element, all of them.
-func (r *Reader) clear(at int, summed bool) {
+// clear forgets the values of a node and below, since the last value of a name counts.
+func (r *Reader) clear(at int) {
 	n := &r.paths.nodes[at]
-	if n.name == Any && summed {
-		return
-	}
 	if n.value != none {
 		v := &r.values[n.value]
 		v.Twice = v.Twice || v.Kind != Missing
-		v.Kind, v.Text, v.Cut = Missing, v.Text[:0], false
-		if !summed {
-			v.Size = 0
-		}
+		v.Kind, v.Text, v.Cut, v.Size = Missing, v.Text[:0], false, 0
 	}
 	for child := n.child; child != 0; child = r.paths.nodes[child].next {
-		r.clear(child, summed)
+		r.clear(child)
 	}
 }
 
