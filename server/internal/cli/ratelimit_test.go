@@ -54,7 +54,7 @@ func newPlace(t *testing.T, files map[string]string, env ...string) *place {
 		write(t, p.dir, name, text)
 	}
 	p.env = append([]string{"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
-		"REDIS_SOCKET_TYPE=tcp", "WEIR_HTTP=127.0.0.1:0"}, env...)
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_TIMEOUT=5s", "WEIR_HTTP=127.0.0.1:0"}, env...)
 	for _, at := range []struct {
 		address *string
 		prefix  string
