@@ -60,7 +60,7 @@ overlay:
 	place.wants(t, "cid", 200, 200, 429)
 	replace(t, place.dir+"/edge.yaml", strings.ReplaceAll(config, "requests_per_unit: 2", "requests_per_unit: 3"))
 	rules(`"3/365d"`, `"algorithm": "sliding_log"`)
-	redis.Stop()
+	redis.Kill()
 	redistest.Await(t, "an error", func() bool { return place.codeOf(t, "dan") == 500 }) // as envoyproxy/ratelimit
 	p.end()
 	if n := strings.Count(p.logs(), "overlay of domain gone ("); n != 1 {
