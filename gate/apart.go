@@ -75,8 +75,9 @@ func (v *Verdict) meetsQuota() bool {
 		slices.ContainsFunc(v.followers, func(f follower) bool { return f.live < 0 && f.rule.Quota() })
 }
 
-// isUnlimited reports whether nothing limits the request because an enforced rule says so.
-func (v *Verdict) isUnlimited() bool {
+// Unlimited reports whether nothing limits the request because an enforced rule says so. A shadow rule that grants all
+// limits nothing either way.
+func (v *Verdict) Unlimited() bool {
 	return v.enforced == 0 && slices.ContainsFunc(v.matched, func(rule *rules.Rule) bool {
 		return rule.Unlimited() && rule.Mode() == rules.Enforce
 	})
@@ -105,7 +106,7 @@ func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Qu
 			return false, q.Err
 		case v.Outcome == Denied && v.Rule == nil, q.Act == alone && v.Outcome != Passed:
 			passes = false
-		case q.Act == Quota && !v.isUnlimited():
+		case q.Act == Quota && !v.Unlimited():
 			quotas++
 			if v.Outcome == Passed {
 				granted++
@@ -156,7 +157,7 @@ func (g *Gate) chargeAnyway(ctx context.Context, v *Verdict) {
 	var shared, local []weir.Claim
 	for i := range v.enforced {
 		switch a, claim := &v.about[i], owed(v.claims[i], &v.decisions[i]); {
-		case a.by == nil || claim.Once:
+		case a.by == nil || claim.Once || claim.Cost == 0:
 		case a.by == g.store:
 			shared = append(shared, claim)
 		default:

@@ -27,8 +27,8 @@ const (
 
 var overruns = []string{overrunFinish, overrunCut}
 
-// usualStep is the number of units of a step.
-const usualStep = 100
+// defaultStep is the number of units of a step.
+const defaultStep = 100
 
 // A stream is a checked Stream of a rule with ChargeStreaming.
 type stream struct {
@@ -63,7 +63,7 @@ func (b *builder) streams(i int, s *Spec, rule *Rule) {
 // stream checks a Stream; nil without ChargeStreaming.
 func (b *builder) stream(i int, s *Spec) *stream {
 	given := &s.Stream
-	c := &stream{step: cmp.Or(given.Step, usualStep),
+	c := &stream{step: cmp.Or(given.Step, defaultStep),
 		cut: word(b, at(i, "stream.overrun"), given.Overrun, overruns) == overrunCut}
 	b.units(at(i, "stream.step"), given.Step)
 	streams := s.Charge == ChargeStreaming

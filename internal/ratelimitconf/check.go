@@ -98,7 +98,7 @@ func (r *report) checkLimit(field string, l *Limit) {
 	case l.Unlimited && unit != "" && unit != "unknown":
 		r.add(l.Mark, field+".unit", "unit is %.80q beside unlimited; allowed: one of the two", l.Unit)
 	case !l.Unlimited && !known:
-		r.add(l.Mark, field+".unit", "unit is %.80q; allowed: %s", l.Unit, strings.Join(units, ", "))
+		r.add(l.Mark, field+".unit", "unit is %.80q; allowed: %s", l.Unit, strings.Join(Units, ", "))
 	}
 	for i, name := range l.Replaces {
 		at := fmt.Sprintf("%s.replaces[%d].name", field, i)
@@ -112,8 +112,8 @@ func (r *report) checkLimit(field string, l *Limit) {
 	}
 }
 
-// units are the units of limits.
-var units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+// Units are the units of limits, the shortest first.
+var Units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 
 // seconds are the lengths of units.
 var seconds = map[string]int64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400,

@@ -147,7 +147,7 @@ func Uncovered(certs, keys, hosts []string) (missed []string, err error) {
 func (r *reloader) requireClients(config, previous *tls.Config) error {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	if len(r.clientNames) > 0 {
-		config.VerifyPeerCertificate = anyOf(r.clientNames)
+		config.VerifyConnection = anyOf(r.clientNames) // of resumed sessions too, unlike VerifyPeerCertificate
 	}
 	// A session ticket would outlive the removal of its CA from the file.
 	config.SessionTicketsDisabled = true
@@ -160,9 +160,9 @@ func (r *reloader) requireClients(config, previous *tls.Config) error {
 }
 
 // anyOf refuses verified certificates that are for none of some names.
-func anyOf(names []string) func([][]byte, [][]*x509.Certificate) error {
-	return func(_ [][]byte, chains [][]*x509.Certificate) error {
-		leaf := chains[0][0]
+func anyOf(names []string) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		leaf := state.PeerCertificates[0]
 		for _, name := range names {
 			if leaf.VerifyHostname(name) == nil {
 				return nil

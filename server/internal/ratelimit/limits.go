@@ -161,11 +161,9 @@ func ignored(log *slog.Logger, configs []*ratelimitconf.Config) {
 	}
 }
 
-// units are the units of settings of algorithms, after the one for all.
-var units = []string{"second", "minute", "hour", "day", "week", "month", "year"}
-
+// algorithmOf is the setting of a unit, else the one of all, which stands first.
 func algorithmOf(c *engine.Config, unit string) string {
-	return cmp.Or(c.Algorithm[1+slices.Index(units, unit)], c.Algorithm[0])
+	return cmp.Or(c.Algorithm[1+slices.Index(ratelimitconf.Units, unit)], c.Algorithm[0])
 }
 
 // newConfiguration walks the trees of descriptors. named are the names of rules by their keys.

@@ -206,12 +206,16 @@ func (s *Stats) rows() (list []row) {
 	return list
 }
 
-var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+var (
+	address   = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+	separator = strings.NewReplacer(":", "_", "|", "_", "\n", "_")
+)
 
 // sanitized is a key as names of counts have it: without colons and bars, and without dots in addresses.
 func sanitized(key string) string {
-	key = strings.NewReplacer(":", "_", "|", "_", "\n", "_").Replace(key)
-	return address.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
+	return address.ReplaceAllStringFunc(separator.Replace(key), func(ip string) string {
+		return strings.ReplaceAll(ip, ".", "_")
+	})
 }
 
 // hitNames are the names of counts of hits, in the order of tally.

@@ -19,7 +19,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Ratelimit makes the answers those of envoyproxy/ratelimit. docs/howto/envoy.md lists what differs.
+// Ratelimit makes the answers those of envoyproxy/ratelimit. docs/reference/ratelimit.md lists what differs.
 type Ratelimit struct {
 	// Headers are the names of three header fields of each answer: the limit, what remains of it, and the seconds until
 	// its end, of the descriptor with the least left. Without names there are no fields.
@@ -146,7 +146,7 @@ func (k *known) theirStatus(p *part, s *descriptorStatus) *ratelimit.RateLimitRe
 	if over(v) || v.Reason == gate.OtherGranted {
 		s.Code = codeOver
 	}
-	if isUnlimited(v) {
+	if v.Unlimited() {
 		s.LimitRemaining = math.MaxUint32
 		return &s.RateLimitResponse_DescriptorStatus
 	}
@@ -185,19 +185,6 @@ func counting(v *gate.Verdict) (check gate.Check, ok bool) {
 		}
 	}
 	return check, false
-}
-
-// isUnlimited reports whether a rule grants all. A shadow rule that does stands for a descriptor without a limit.
-func isUnlimited(v *gate.Verdict) bool {
-	if _, ok := v.Worst(); ok {
-		return false
-	}
-	for _, rule := range v.Matched() {
-		if rule.Unlimited() && rule.Mode() == rules.Enforce {
-			return true
-		}
-	}
-	return false
 }
 
 // closedBy is the rule that denies the request, or would deny it if it were not a shadow rule: a limit of 0. nil: no
