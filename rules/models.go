@@ -72,13 +72,17 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 		fields = append(fields, "cost: {from: "+c.From+", default: "+strconv.FormatInt(c.Default, 10)+", max: "+
 			strconv.FormatInt(c.Max, 10)+", settle: "+c.Settle+"}")
 	}
+	var stream []string
 	if m.asks && s.Stream.AskUsage == nil && s.Cost.Settle == m.settle {
 		s.Stream.AskUsage = new(true)
-		fields = append(fields, "stream: {ask_usage: true}")
+		stream = append(stream, "ask_usage: true")
 	}
 	if (s.Charge == ChargeStreaming || s.Cost.Settle == m.settle) && s.Stream.Count == "" {
 		s.Stream.Count = m.count
-		fields = append(fields, "stream: {count: "+m.count+"}")
+		stream = append(stream, "count: "+m.count)
+	}
+	if len(stream) > 0 {
+		fields = append(fields, "stream: {"+strings.Join(stream, ", ")+"}")
 	}
 	if s.Response.Body == "" && s.Response.Shape == "" {
 		s.Response.Shape = m.refusals

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -258,4 +259,42 @@ func TestStreamsAreChecked(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
+}
+
+// TestTextsOfPresetsAreFields: a rule with the fields that a preset is said to stand for is the rule with the preset.
+func TestTextsOfPresetsAreFields(t *testing.T) {
+	for _, preset := range []string{"mcp", "openai", "anthropic", "gemini", "ollama"} {
+		for _, charge := range []string{"", "charge: as_it_streams"} {
+			if preset == "mcp" && charge != "" {
+				continue
+			}
+			own := []string{"name: r", "limit: 90000/1m", "key: user"}
+			if charge != "" {
+				own = append(own, charge)
+			}
+			set, err := rules.Compile(fileOf(t, append(own, "match: {path: /v1}", "preset: "+preset)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fields := set.Rules()[0].Preset()
+			for i := range fields {
+				fields[i] = strings.Replace(fields[i], "match: {", "match: {path: /v1, ", 1)
+			}
+			want := fileOf(t, append(own, "match: {path: /v1}", "preset: "+preset)).Rules[0].Expanded()
+			want.Preset = ""
+			if got := fileOf(t, append(own, fields...)).Rules[0]; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s %s: %v\ngot  %+v\nwant %+v", preset, charge, fields, got, want)
+			}
+		}
+	}
+}
+
+// fileOf is a file with one rule of these fields.
+func fileOf(t *testing.T, fields []string) *rules.File {
+	t.Helper()
+	file, err := rules.Parse("rules", []byte("rules:\n  - "+strings.Join(fields, "\n    ")+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

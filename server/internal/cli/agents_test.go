@@ -11,20 +11,36 @@ import (
 	"testing"
 )
 
-// TestPageOfAgents checks and serves the rules that docs/howto/agents.md shows, and compares what the page says.
-func TestPageOfAgents(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../../docs/howto/agents.md")
+// blocksOf are the blocks of a kind in a page.
+func blocksOf(t *testing.T, page, kind string) (list []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/howto/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := func(kind string) (list []string) {
-		for _, part := range strings.Split(string(page), "```"+kind+"\n")[1:] {
-			block, _, _ := strings.Cut(part, "```")
-			list = append(list, block)
-		}
-		return list
+	for _, part := range strings.Split(string(text), "```"+kind+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "```")
+		list = append(list, block)
 	}
+	return list
+}
+
+// TestPageOfModels checks the rules of the page, whose answers other tests show, and what its first preset stands for.
+func TestPageOfModels(t *testing.T) {
+	t.Parallel()
+	dir, note := t.TempDir(), blocksOf(t, "llm.md", "text")[0]
+	for i, block := range blocksOf(t, "llm.md", "yaml") {
+		write(t, dir, "weir.yaml", block)
+		if r := (call{dir: dir}).run(t, "check", "weir.yaml"); r.code != 0 || i == 0 && !strings.Contains(r.out, note) {
+			t.Errorf("block %d: %v\nwant %s", i, r, note)
+		}
+	}
+}
+
+// TestPageOfAgents checks and serves the rules that docs/howto/agents.md shows, and compares what the page says.
+func TestPageOfAgents(t *testing.T) {
+	t.Parallel()
+	blocks := func(kind string) []string { return blocksOf(t, "agents.md", kind) }
 	dir := t.TempDir()
 	first, several := blocks("yaml")[0], blocks("yaml")[1]
 	write(t, dir, "weir.yaml", several)
