@@ -38,6 +38,7 @@ type ExplainedRule struct {
 	Binding    *int64           `json:"binding,omitzero" doc:"Index of the limit with the longest wait."`
 	BannedFor  float64          `json:"banned_for,omitzero" doc:"Seconds; absent if the key is not banned."`
 	Skipped    string           `json:"skipped,omitzero" doc:"Why the rule matches and is not decided."`
+	Learned    int64            `json:"learned,omitzero" doc:"Settled costs that its cost here is learned from."`
 	Decides    bool             `json:"decides,omitzero" doc:"Its limit decides the request."`
 	// Degraded is the rule's on_store_error.
 	Degraded rules.StoreError `json:"degraded,omitzero" enum:"local|allow|deny" doc:"The store did not answer."`
@@ -99,6 +100,9 @@ func (e *Explanation) addUnmatched(file *rules.File, r *rules.Request, matched [
 func (v *Verdict) explain(rule *rules.Rule) ExplainedRule {
 	e := explainedRule(rule, "")
 	e.Decides = rule == v.Rule
+	if of := v.learningOf(rule); of != nil {
+		e.Learned = int64(of.from)
+	}
 	e.Skipped = "the request is " + v.Outcome.String() + " before its limits are read"
 	for i := range v.Len() {
 		check := v.At(i)

@@ -76,6 +76,7 @@ type Gate struct {
 	observers      []func(*Verdict)
 	countings      []func(*Counting)
 	unfinished     unfinished
+	learner        learner
 	geo            Geo                             // nil: none
 	trace          func(context.Context, *Verdict) // nil: none
 }

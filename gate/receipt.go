@@ -26,6 +26,8 @@ type Charged struct {
 
 	steps []step // see ChargeStep
 
+	learning *learning // of the first claim of a rule whose cost is learned; nil of others
+
 	path string // as in Verdict
 	void bool   // settling gives all its units back
 }
@@ -45,8 +47,19 @@ func (v *Verdict) Receipt() (list Receipt) {
 		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,
 			Fixed: c.Rule != nil && c.Rule.FixedCost(), path: path})
+		if len(v.learnings) > 0 && c.Granted == 1 {
+			list.teach(v)
+		}
 	}
 	return list
+}
+
+// teach has the last charge teach the cost of its rule, unless another one does.
+func (r Receipt) teach(v *Verdict) {
+	last := len(r) - 1
+	if !slices.ContainsFunc(r[:last], func(c Charged) bool { return c.Rule == r[last].Rule }) {
+		r[last].learning = v.learningOf(r[last].Rule)
+	}
 }
 
 // Holds reports whether a lease was taken, which has to be released.
@@ -92,6 +105,8 @@ func (g *Gate) SettleEach(
 		}
 		if err != nil {
 			failed = append(failed, err)
+		} else if c.learning != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
+			g.learner.learn(*c.learning, units)
 		}
 	}
 	return errors.Join(failed...)

@@ -78,13 +78,14 @@ type Verdict struct {
 	followers   []follower
 	guards      []guard
 	unstated    []*rules.Rule // whose cost is their default, because the request does not state it
-	twice       int           // of guards: the one whose rule refuses the request as a repetition; −1: none
-	bannable    bool          // a claim is a ban's
-	full        bool          // a rule has charge: full
-	others      bool          // another request of DecideTogether is why it does not pass
-	keys        []byte        // what claims' keys are made of
-	path        string        // of the request, if a rule counts it by its path: see rules.Rule.ByPath
-	lease       string        // under which concurrency limits are held
+	learnings   []learning
+	twice       int    // of guards: the one whose rule refuses the request as a repetition; −1: none
+	bannable    bool   // a claim is a ban's
+	full        bool   // a rule has charge: full
+	others      bool   // another request of DecideTogether is why it does not pass
+	keys        []byte // what claims' keys are made of
+	path        string // of the request, if a rule counts it by its path: see rules.Rule.ByPath
+	lease       string // under which concurrency limits are held
 	gate        *Gate
 	located     *rules.Request // the request, completed; nil: never needed
 	isLocated   bool
@@ -264,16 +265,17 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.followers)
 	clear(v.guards)
 	clear(v.unstated)
+	clear(v.learnings)
 	// Kept first, or the whole struct would be copied once more.
 	matched, claims, decisions, abouts, skips := v.matched[:0], v.claims[:0], v.decisions[:0], v.about[:0], v.skips[:0]
 	banned, differences, followers, keys := v.banned[:0], v.differences[:0], v.followers[:0], v.keys[:0]
-	guards, unstated := v.guards[:0], v.unstated[:0]
+	guards, unstated, learnings := v.guards[:0], v.unstated[:0], v.learnings[:0]
 	located := v.located
 	*v = Verdict{}
 	v.worst, v.twice, v.gate, v.located = -1, -1, g, located
 	v.matched, v.claims, v.decisions, v.about, v.skips = matched, claims, decisions, abouts, skips
 	v.banned, v.differences, v.followers, v.keys, v.guards = banned, differences, followers, keys, guards
-	v.unstated = unstated
+	v.unstated, v.learnings = unstated, learnings
 }
 
 // fail sets the verdict for an error of Decide.
@@ -386,7 +388,9 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 	}
 	own := plain[len(v.keys):] // without the prefix of shadow rules
 	v.keys = plain
-	cost, err := v.cost(rule, r, ask)
+	// Stores do not keep keys, so keys may be in a reused buffer.
+	key := unsafe.String(&v.keys[start], len(v.keys)-start)
+	cost, err := v.cost(rule, r, ask, key)
 	if err != nil {
 		return wouldFail, err
 	}
@@ -395,8 +399,6 @@ func (v *Verdict) apply(rule *rules.Rule, r *rules.Request, ask *Ask, tried bool
 			cost = min(cost, 1) // what the request needs
 		}
 	}
-	// Stores do not keep keys, so keys may be in a reused buffer.
-	key := unsafe.String(&v.keys[start], len(v.keys)-start)
 	limits := rule.LimitsFor(r, own)
 	if ask.Override != nil {
 		if limits, err = ask.Override.limits(rule, limits); err != nil {
@@ -428,13 +430,17 @@ func (v *Verdict) lastKeyed() int {
 // source.
 const shadowed = "shadow "
 
-func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask) (int64, error) {
+func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string) (int64, error) {
 	if ask.Cost != nil && !rule.FixedCost() {
 		return *ask.Cost, nil
 	}
 	units, stated, err := rule.CostOf(r)
-	if !stated && err == nil {
+	switch {
+	case err != nil:
+	case !stated:
 		v.unstated = append(v.unstated, rule)
+	case rule.Learns():
+		units = v.learnedCost(rule, r, key, units)
 	}
 	return units, err
 }

@@ -22,6 +22,8 @@ type cost struct {
 
 	by    *component // nil: the cost is the same for all values
 	table map[string]int64
+
+	learn *learned // nil: the estimate is as stated
 }
 
 // Cost is the number of units of a request that does not state its cost.
@@ -69,13 +71,7 @@ func (r *Rule) CostOf(request *Request) (units int64, stated bool, err error) {
 // ofSum is the cost by a sum, which is at least 1.
 func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
 	body := request.json()
-	units, known := c.from.units(func(q *quantity) (*big.Rat, bool) {
-		if q.kind != attributed {
-			return q.of(body)
-		}
-		n, ok := decimal(request.attribute(q.source, q.name))
-		return new(big.Rat).SetInt64(n), ok
-	})
+	units, known := c.from.units(c.valueIn(request))
 	switch {
 	case !known || body != nil && body.unread() && len(c.from.paths()) > 0:
 		return c.missing("cost.from")
@@ -85,6 +81,18 @@ func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
 		return c.most, true, nil
 	}
 	return 0, false, c.wrong("cost.from", units)
+}
+
+// valueIn returns a function that reads quantities of the request.
+func (c *cost) valueIn(request *Request) func(q *quantity) (*big.Rat, bool) {
+	body := request.json()
+	return func(q *quantity) (*big.Rat, bool) {
+		if q.kind != attributed {
+			return q.of(body)
+		}
+		n, ok := decimal(request.attribute(q.source, q.name))
+		return new(big.Rat).SetInt64(n), ok
+	}
 }
 
 func (c *cost) wrong(field string, given any) error {
@@ -140,6 +148,7 @@ func (b *builder) cost(i int, rule *Spec) cost {
 	b.units(at(i, "cost.default"), s.Default)
 	b.units(at(i, "cost.max"), s.Max)
 	b.costBy(i, rule, &c)
+	c.learn = b.learned(i, rule)
 	if c.fixed && (s.From != "" || s.Default != 0 || s.Max != 0 || s.Settle != "" || s.By != "" || c.deny) {
 		b.add(at(i, "cost"), "cost is a number, or says where it comes from; it cannot be both")
 	}

@@ -369,6 +369,9 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 			"[sum](counting.md#sums)", "none"},
 	{"on_missing", choice(costMissing, func(c *Cost) *string { return &c.OnMissing }),
 		"of a request that does not state `from`: `default`, or `deny`: it is answered 400", "`default`"},
+	{"learn", text("cost_learn", func(c *Cost) *string { return &c.Learn }),
+		"`key`, or a [component](keys.md#key) such as `json.model`: the estimate is [learned](counting.md#learned-" +
+			"estimates) from what requests of one key, or of one key and value, have cost", "none"},
 }}
 
 var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{

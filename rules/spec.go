@@ -139,6 +139,10 @@ type Cost struct {
 	Each map[string]int64 // units by value
 
 	OnMissing string // of a request without From's value: "default", as also "", or "deny"
+
+	// Learn is "key" or a component: the estimate is learned from the settled costs of a key, or of a key and a value.
+	// "" is none; it goes with From and Settle.
+	Learn string
 }
 
 // A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged

@@ -108,6 +108,7 @@ func check(ctx context.Context, s *System, names []string, f *checkFlags) error 
 			rulesFound += len(set.Rules())
 			findings = append(append(findings, disabledOf(name, set)...), unreadable(name, set)...)
 			findings = append(findings, presetsOf(name, set)...)
+			findings = append(findings, learnedOf(name, set)...)
 			findings = append(append(findings, slowOf(name, set)...), ceilingsOf(name, set)...)
 			findings = append(findings, settingsOf(name, set, given)...)
 			routesFound += filteredOf(set) + routesOf(set)
@@ -245,6 +246,17 @@ func presetsOf(file string, set *rules.Set) (notes []finding) {
 			names = append(names[:maxKeysNoted:maxKeysNoted], fmt.Sprintf("%d more", more))
 		}
 		notes = append(notes, note(file, "the preset of "+strings.Join(names, ", ")+" stands for "+text))
+	}
+	return notes
+}
+
+// learnedOf says what the budgets of rules with learned costs may be exceeded by.
+func learnedOf(file string, set *rules.Set) (notes []finding) {
+	for _, rule := range set.Rules() {
+		if rule.Learns() {
+			notes = append(notes, note(file, "the cost of "+rule.Name()+" is learned: where costs rise, the requests "+
+				"under way may exceed the limit, each by cost.max less its estimate; a concurrency limit bounds them"))
+		}
 	}
 	return notes
 }

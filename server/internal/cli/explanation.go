@@ -115,6 +115,9 @@ func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.E
 	if shadow {
 		state += ", shadow"
 	}
+	if r.Learned > 0 {
+		state += fmt.Sprintf(", learned from %d settled costs", r.Learned)
+	}
 	if r.Degraded == rules.Local {
 		state += ", counted in this process"
 	}

@@ -1,0 +1,74 @@
+package rules
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// learnByKey is the value of cost.learn for one class a key.
+const learnByKey = "key"
+
+// A learned cost is an estimate that follows from the costs of earlier requests of the same class.
+type learned struct {
+	by *component // whose values are classes of a key; nil: the key is one class
+}
+
+// Learns reports whether the estimate of the rule's cost is learned from settled costs, with Expect.
+func (r *Rule) Learns() bool { return r.cost.learn != nil }
+
+// Expect is what a request tells of its cost, for a rule that Learns and that CostOf found stated: known are the units
+// of the lengths in cost.from, such as those of a prompt, and most is the largest cost to expect. That is the stated
+// one, or cost.max where a number in cost.from stands for one that the request does not state. class is appended to
+// dst: the text of the requests of one key with costs alike.
+func (r *Rule) Expect(dst []byte, request *Request) (class []byte, known, most int64) {
+	c := &r.cost
+	if c.learn.by != nil {
+		dst = append(dst, c.learn.by.text(nil, request)...)
+	}
+	value := c.valueIn(request)
+	most = c.most
+	stated, ok := c.from.units(value)
+	lengths, open := c.from.lengths(value)
+	if ok && !open {
+		most = min(most, stated)
+	}
+	known, _ = lengths.units(value)
+	return dst, min(known, most), max(1, most)
+}
+
+// lengths are the terms of lengths of values and bodies. open reports that the request states no number for a term
+// that asks for one.
+func (s sum) lengths(value func(*quantity) (*big.Rat, bool)) (terms sum, open bool) {
+	isNumber := func(q quantity) bool { return q.kind == jsonNumber || q.kind == attributed }
+	for _, t := range s {
+		there := slices.IndexFunc(t.of, func(q quantity) bool { _, ok := value(&q); return ok })
+		switch {
+		case there >= 0 && (t.of[there].kind == jsonSize || t.of[there].kind == bodySize):
+			terms = append(terms, term{t.weight, t.of[there : there+1]})
+		case there < 0 || !isNumber(t.of[there]):
+			open = open || slices.ContainsFunc(t.of, isNumber)
+		}
+	}
+	return terms, open
+}
+
+// learned checks cost.learn; nil without it.
+func (b *builder) learned(i int, s *Spec) *learned {
+	text, p := s.Cost.Learn, at(i, "cost.learn")
+	if text == "" {
+		return nil
+	}
+	if s.Cost.From == "" || s.Cost.Settle == "" || s.Charge == ChargeStreaming {
+		b.add(p, "cost.learn is for rules with cost.from and cost.settle, and without charge: as_it_streams, whose "+
+			"estimate is of the prompt alone")
+	}
+	l := new(learned)
+	if strings.TrimSpace(text) == learnByKey {
+		return l
+	}
+	if list := b.key(p, []string{text}, s.Match.Path); len(list) == 1 {
+		l.by = &list[0]
+	}
+	return l
+}
