@@ -156,5 +156,8 @@ func (a *attributes) withMember(member string) *http.Request {
 		r.Header = r.Header.Clone()
 		r.Header.Set("Content-Length", strconv.Itoa(len(b.text)))
 	}
+	if text := b.text; r.GetBody != nil { // of a client, whose transport may send the body again
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+	}
 	return r
 }

@@ -42,6 +42,22 @@ import (
 // counts if its client has left. Only the latter two wrap the ResponseWriter. Concurrency limits are held until the
 // handler returns.
 func ByRules(g *gate.Gate, options *RuleOptions) (func(http.Handler) http.Handler, error) {
+	d, err := newByRules(g, options)
+	if err != nil {
+		return nil, err
+	}
+	return d.config().middleware(d.decide, nil), nil
+}
+
+// byRules decides by the rules of a gate.
+type byRules struct {
+	RuleOptions
+	gate     *gate.Gate
+	sends    bool // the requests are those of a client
+	policies atomic.Pointer[policies]
+}
+
+func newByRules(g *gate.Gate, options *RuleOptions) (*byRules, error) {
 	if g == nil {
 		return nil, errors.New("httplimit: the gate is nil; make one with gate.New")
 	}
@@ -52,15 +68,11 @@ func ByRules(g *gate.Gate, options *RuleOptions) (func(http.Handler) http.Handle
 	if d.Clients == nil {
 		d.Clients = new(clientaddr.Extractor)
 	}
-	c := &config{grpc: d.GRPCStatus, pages: d.Pages, observe: d.Observe}
-	return c.middleware(d.decide, nil), nil
+	return d, nil
 }
 
-// byRules decides by the rules of a gate.
-type byRules struct {
-	RuleOptions
-	gate     *gate.Gate
-	policies atomic.Pointer[policies]
+func (d *byRules) config() *config {
+	return &config{grpc: d.GRPCStatus, pages: d.Pages, observe: d.Observe}
 }
 
 // policies are the values of RateLimit-Policy for the first limit of each rule of a set, once they are asked for.
@@ -359,7 +371,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 		}
 		counted = counted || (c.Rule.HasCountIf() || c.Rule.ByPath()) && c.Granted > 0
 	}
-	if !settles && !counted && len(paced) == 0 && !v.Holds() {
+	if !settles && !counted && len(paced) == 0 && !v.Holds() && !d.sends {
 		return nil
 	}
 	pay := actual
@@ -371,6 +383,7 @@ func (d *byRules) followUp(c *call, v *gate.Verdict) *followUp {
 	}
 	f := newFollowUp(d.gate, v.Receipt(), pay, counted)
 	f.measured, f.detached = measured || counted, detachedTime(v)
+	f.toEnd = settles || len(paced) > 0 || v.Holds()
 	f.answer, f.read, f.decoders, f.paced = answer, read, d.Decoders, paced
 	return f
 }
@@ -402,7 +415,8 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if units, err = c.Rule.Actual(s.answer); err == nil || !body {
 		return units, true, err
 	}
-	if s.status() >= http.StatusBadRequest {
+	if status := s.status(); status >= http.StatusBadRequest || status == http.StatusTemporaryRedirect ||
+		status == http.StatusPermanentRedirect { // the client sends the same request elsewhere
 		return 0, true, nil
 	}
 	if units, ok = s.atLeast(c); ok {

@@ -39,5 +39,6 @@
 // After the handler returns, costs are settled and leases released, even if it panicked or the
 // client has disconnected.
 //
-// [Transport] is the client side: it waits for the client's limiter and as long as servers request.
+// [Transport] is the client side: it waits for the client's limiter and as long as servers request. [TransportByRules]
+// is ByRules for a client: a program that calls an API holds its own budget, also of costs that responses state.
 package httplimit

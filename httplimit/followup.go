@@ -25,6 +25,7 @@ type admission struct {
 type followUp struct {
 	detached time.Duration // time that the handler may go on after a disconnect; 0: its context is canceled
 	measured bool          // head or end needs the length and status of the response
+	toEnd    bool          // of a client's request: the end of the response matters, not its head alone
 	keep     func(ctx context.Context, failed func(error)) (stop func())
 	answer   *rules.Answer // of rules that settle; nil: none does
 	read     bool          // the body of the response has the cost
@@ -44,7 +45,11 @@ type served struct {
 	returned bool // the handler did not panic
 	meter    *meter
 	answer   *rules.Answer
+	followUp *followUp
+	after    context.Context // of the follow-up, which goes on after the client leaves
+	notify   func(Outcome, error)
 
+	unsent     bool // a client's request was surely not sent
 	unfinished bool // see Unfinished
 	cut        bool // the response was: see paced
 
@@ -68,32 +73,15 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 
 // serveWithFollowUp does the follow-up even if the handler panics or the request's context ends.
 func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http.Handler) {
-	r := p.request
-	notify := func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }
-	s := &served{request: r, header: w.Header()}
-	s.meter = &meter{bodiless: r.Method == http.MethodHead, served: s}
-	s.answer = p.followUp.answer
-	if p.followUp.read {
-		s.meter.read = func(h http.Header) io.WriteCloser { return s.reader(h, p.followUp.decoders) }
-	}
+	r, s := p.request, c.watch(p, w.Header())
+	defer s.conclude()
 	client := r.Context()
-	after := context.WithoutCancel(client)
-	defer func() {
-		s.finish(p.followUp.head != nil)
-		s.meter.close()
-		p.followUp.end(after, s, notify)
-	}()
-	if p.followUp.head != nil {
-		s.meter.head = func() { p.followUp.head(after, s, notify) }
-	}
 	if p.followUp.detached > 0 {
 		detached, end := detach(client, p.followUp.detached)
 		defer end()
 		r, w = r.WithContext(detached), &detachedWriter{ResponseWriter: w, client: client, served: s}
 	}
-	if p.followUp.keep != nil { // leases
-		defer p.followUp.keep(r.Context(), func(err error) { notify(Unrenewed, err) })()
-	}
+	defer s.keep(r.Context())()
 	if !pause.For(p.delay, client.Done()) {
 		c.unavailable(w, r)
 		return
@@ -106,17 +94,53 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 		ctx, stop := context.WithCancel(r.Context())
 		defer stop()
 		r = r.WithContext(ctx)
-		s.meter.pace = &paced{served: s, rules: p.followUp.paced, step: p.followUp.step, stop: stop,
-			failed: func(err error) { notify(Unsettled, err) }}
+		s.pace(stop)
 	}
 	s.run(next, w, r)
+}
+
+// watch makes the record of a response with this header to a request that has a follow-up.
+func (c *config) watch(p admission, header http.Header) *served {
+	r, f := p.request, p.followUp
+	s := &served{request: r, header: header, answer: f.answer, followUp: f,
+		after:  context.WithoutCancel(r.Context()),
+		notify: func(outcome Outcome, err error) { c.notify(r, Event{Outcome: outcome, Err: err}) }}
+	s.meter = &meter{bodiless: r.Method == http.MethodHead, served: s}
+	if f.read {
+		s.meter.read = func(h http.Header) io.WriteCloser { return s.reader(h, f.decoders) }
+	}
+	if f.head != nil {
+		s.meter.head = func() { f.head(s.after, s, s.notify) }
+	}
+	return s
+}
+
+// keep renews the leases until stop is called.
+func (s *served) keep(ctx context.Context) (stop func()) {
+	if s.followUp.keep == nil {
+		return func() {}
+	}
+	return s.followUp.keep(ctx, func(err error) { s.notify(Unrenewed, err) })
+}
+
+// pace charges the response while it is streamed; stop ends its request.
+func (s *served) pace(stop context.CancelFunc) {
+	s.meter.pace = &paced{served: s, rules: s.followUp.paced, step: s.followUp.step, stop: stop,
+		failed: func(err error) { s.notify(Unsettled, err) }}
+}
+
+// conclude does the follow-up of a response that has ended.
+func (s *served) conclude() {
+	s.finish(s.followUp.head != nil)
+	s.meter.close()
+	s.followUp.end(s.after, s, s.notify)
 }
 
 // finish calls the meter's head for a response without a head, if it is needed: net/http sends 200 for a handler that
 // returns without writing, and no response for one that panics.
 func (s *served) finish(needed bool) {
 	switch {
-	case !needed || s.meter.status != 0:
+	case !needed || s.unsent || s.meter.status != 0:
 	case s.returned:
 		s.meter.begin(http.StatusOK)
 	default:
@@ -244,7 +268,11 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		return g.ChargeStep(ctx, rest, rule, units, beyond)
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
-		if s.ran && actual != nil {
+		if s.unsent {
+			if err := g.Settle(ctx, unfixed(rest), 0); err != nil {
+				notify(Unsettled, err)
+			}
+		} else if s.ran && actual != nil {
 			err := g.SettleEach(ctx, rest, func(c *gate.Charged) (int64, bool, error) { return actual(c, s) })
 			if err != nil {
 				notify(Unsettled, err)
@@ -259,6 +287,15 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		}
 	}
 	return d
+}
+
+// unfixed is a receipt of which each charge may be given back.
+func unfixed(receipt gate.Receipt) gate.Receipt {
+	all := slices.Clone(receipt)
+	for i := range all {
+		all[i].Fixed = false
+	}
+	return all
 }
 
 // holds reports whether one of the limits is a concurrency limit.

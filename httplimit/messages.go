@@ -122,11 +122,11 @@ func (d *byRules) followBatch(c *call) *followUp {
 				(check.Rule.HasCountIf() || check.Rule.ByPath())
 		}
 	}
-	if !counted && !holds {
+	if !counted && !holds && !d.sends {
 		return nil
 	}
 	f := newFollowUp(d.gate, gate.ReceiptOf(c.batch), nil, counted)
-	f.measured, f.detached = counted, detached
+	f.measured, f.detached, f.toEnd = counted, detached, holds
 	return f
 }
 

@@ -70,6 +70,19 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// passes notes a part of the body that a client has read. An error ends the response: see paced.
+func (m *meter) passes(b []byte) error {
+	if m.paces {
+		if err := m.pace.pass(m, b); err != nil {
+			return err
+		}
+	} else if m.copy != nil {
+		m.copy.Write(b)
+	}
+	m.wrote(int64(len(b)))
+	return nil
+}
+
 // ReadFrom keeps net/http's file copies within the kernel.
 func (m *meter) ReadFrom(r io.Reader) (n int64, err error) {
 	if m.begin(http.StatusOK); m.copy != nil {

@@ -111,12 +111,7 @@ type middleware struct {
 
 // middleware is the middleware of a decider; limits are the limits that each request may meet, if they are known.
 func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.Handler) http.Handler {
-	m := &middleware{config: c, decide: decide, limits: len(limits)}
-	m.pool.New = func() any { return new(call) }
-	if policy := ratefields.Policy(limits); c.partition == nil && limits != nil && len(policy) < ratefields.MaxBytes/2 {
-		// One slice for all requests, without spare capacity: appending a value copies it.
-		m.policy = []string{policy}
-	}
+	m := c.decider(decide, limits)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if a := m.admit(w, r); a.request != nil {
@@ -124,6 +119,16 @@ func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.
 			}
 		})
 	}
+}
+
+func (c *config) decider(decide func(*call), limits []*weir.Limit) *middleware {
+	m := &middleware{config: c, decide: decide, limits: len(limits)}
+	m.pool.New = func() any { return new(call) }
+	if policy := ratefields.Policy(limits); c.partition == nil && limits != nil && len(policy) < ratefields.MaxBytes/2 {
+		// One slice for all requests, without spare capacity: appending a value copies it.
+		m.policy = []string{policy}
+	}
+	return m
 }
 
 // A call is the decision on one request. It is pooled.

@@ -92,8 +92,10 @@ func (t *Transport) base() http.RoundTripper {
 }
 
 // CloseIdleConnections closes the idle connections of the base, for http.Client.CloseIdleConnections.
-func (t *Transport) CloseIdleConnections() {
-	if closer, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+func (t *Transport) CloseIdleConnections() { closeIdle(t.base()) }
+
+func closeIdle(base http.RoundTripper) {
+	if closer, ok := base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }

@@ -193,6 +193,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -200,6 +201,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -220,6 +222,8 @@ import (
 var (
 	_ = errors.Is
 	_ = fmt.Sprint
+	_ io.Reader
+	_ strings.Builder
 	_ http.Handler
 	_ httptest.Server
 	_ gate.Gate
