@@ -33,7 +33,7 @@ type Limiter struct {
 type keyed interface {
 	// DecideKey returns the index of the worst limit, the fields of its Decision, and the longest
 	// Delay of all. If ok is false no limit was charged: call Decide, which also reports wrong input.
-	DecideKey(key string, limits []*Limit, cost int64) (worst int, granted bool, remaining int64,
+	DecideKey(key string, limits []*Limit, cost, floor int64) (worst int, granted bool, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, at Instant, ok bool)
 }
 
@@ -245,7 +245,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // by field: see call.answer.
 func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
 	if l.keyed != nil {
-		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost)
+		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost, 0)
 		if ok {
 			answer.Allowed, answer.Limit = granted, l.limits[worst]
 			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter

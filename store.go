@@ -39,6 +39,13 @@ type Claim struct {
 	Limit *Limit
 	Cost  int64 // units, 0 to MaxUnits; 0 asks whether the limit is exceeded and charges nothing
 
+	// Floor is units that the claim leaves to others, 0 to MaxUnits: it is granted only if Floor units more than
+	// its cost fit, and is charged its cost alone. Of n requests the last needs n × Cost + Floor. Its Decision says
+	// how many units would be granted to a request with this floor, and when this cost and floor fit; a cost of 0
+	// asks whether the floor fits. A held lease is kept and renewed whatever the floor; Charge and Refund change the
+	// state as without one. A claim of an id (Once) has no floor.
+	Floor int64
+
 	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
 	// MaxLease bytes, unguessable (NewLeaseID makes one). A cost of 0 takes no lease: it is empty.
 	Lease string
@@ -72,9 +79,9 @@ type Claim struct {
 // A Decision is the outcome of one claim. It describes the state after the grant.
 // Durations are whole microseconds.
 type Decision struct {
-	// Remaining is how many units would be granted now, to one request, by this claim alone.
+	// Remaining is how many units would be granted now, to one request with this claim's floor, by this claim alone.
 	Remaining int64
-	// RetryAfter is 0 if a request of this claim's cost would be granted now; else the smallest
+	// RetryAfter is 0 if a request of this claim's cost and floor would be granted now; else the smallest
 	// wait after which it would be if no other request comes; or [Never].
 	RetryAfter time.Duration
 	// ResetAfter is the smallest wait after which the state is as if never used.
@@ -250,6 +257,8 @@ func (c *Claim) check(times int64) error {
 		return invalid("key", strconv.Itoa(len(c.Key))+" bytes", "1 to 65536 bytes")
 	case c.Cost < 0 || c.Cost > MaxUnits:
 		return invalid("cost", c.Cost, "0 to 4503599627370496 (2^52)")
+	case c.Floor != 0 && (c.Floor < 0 || c.Floor > MaxUnits || c.Once):
+		return c.badFloor()
 	case c.Delay < 0:
 		return invalid("delay", c.Delay, "0, or the delay of the grant that is refunded")
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
@@ -261,6 +270,14 @@ func (c *Claim) check(times int64) error {
 		return invalid("lease", c.Lease, "a lease only for a concurrency limit")
 	}
 	return nil
+}
+
+func (c *Claim) badFloor() error {
+	allowed := "0 to 4503599627370496 (2^52)"
+	if c.Once {
+		allowed = "0 for an id"
+	}
+	return invalid("floor", c.Floor, allowed)
 }
 
 func (c *Claim) checkLease(times int64) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 )
 
 // The ceiling refuses requests that the shared store cannot have room for: it bounds a runaway node, and a
@@ -19,7 +20,8 @@ import (
 //
 // Each key of a limit with a ceiling also has a bucket in this process, which is checked before the store is
 // called. A request beyond the bucket is refused with the bucket's retry-after and without a call. Grants of
-// the store are charged to the bucket; refusals, by either, are not.
+// the store are charged to the bucket; refusals, by either, are not. The bucket knows no floors: it
+// bounds what passes in all, and an intact store keeps the floors.
 //
 // # The bound
 //
@@ -110,7 +112,7 @@ func (c *ceiling) under(claims []weir.Claim) *ceilingScratch {
 	for i := range claims {
 		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
-			claim.Limit, claim.Cost, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0
+			claim.Limit, claim.Cost, claim.Floor, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0, 0
 			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions,
 				weir.Decision{})
 		}
@@ -132,7 +134,7 @@ func (c *ceiling) room(s *ceilingScratch, claims []weir.Claim, times int64) int6
 		return room
 	}
 	for j, i := range s.places {
-		if claims[i].Cost <= claims[i].Limit.Most() { // the store refuses a larger cost for ever
+		if algorithm.Needs(&claims[i]) <= claims[i].Limit.Most() { // the store refuses a larger cost for ever
 			room = min(room, s.fits(j, claims[i].Cost))
 		}
 	}
@@ -246,7 +248,8 @@ func (s *ceilingScratch) fresh(claims []weir.Claim, decisions []weir.Decision) {
 		return
 	}
 	for i := range decisions {
-		decisions[i] = weir.Decision{Remaining: claims[i].Limit.Most(), At: s.decisions[0].At}
+		left := algorithm.LessFloor(claims[i].Limit.Most(), claims[i].Floor)
+		decisions[i] = weir.Decision{Remaining: left, At: s.decisions[0].At}
 	}
 	for j, i := range s.places {
 		decisions[i].ResetAfter = s.decisions[j].ResetAfter
@@ -258,12 +261,12 @@ func (s *ceilingScratch) fresh(claims []weir.Claim, decisions []weir.Decision) {
 func (s *ceilingScratch) lower(claims []weir.Claim, decisions []weir.Decision) {
 	for j, i := range s.places {
 		d, mine := &decisions[i], &s.decisions[j]
-		d.Remaining = min(d.Remaining, mine.Remaining)
+		d.Remaining = min(d.Remaining, algorithm.LessFloor(mine.Remaining, claims[i].Floor))
 		d.RetryAfter = mine.RetryAfter
 		if mine.RetryAfter != weir.Never {
 			d.ResetAfter = max(d.ResetAfter, mine.RetryAfter)
 		}
-		if claims[i].Cost > claims[i].Limit.Most() {
+		if algorithm.Needs(&claims[i]) > claims[i].Limit.Most() {
 			d.RetryAfter = weir.Never
 		}
 	}

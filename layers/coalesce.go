@@ -164,7 +164,7 @@ func (s *coalescer) shard(hash uint64, claims []weir.Claim) *shard {
 func (s *coalescer) hash(claims []weir.Claim) (hash uint64) {
 	for i := range claims {
 		c := &claims[i]
-		hash = s.seed.claim(hash, c.Key, c.Limit, c.Cost)
+		hash = s.seed.claim(hash, c.Key, c.Limit, c.Cost, c.Floor)
 	}
 	return hash
 }
@@ -471,7 +471,7 @@ func sameClaims(a, b []weir.Claim) bool {
 		return false
 	}
 	for i := range a {
-		if a[i].Limit != b[i].Limit || a[i].Cost != b[i].Cost || a[i].Key != b[i].Key {
+		if a[i].Limit != b[i].Limit || a[i].Cost != b[i].Cost || a[i].Floor != b[i].Floor || a[i].Key != b[i].Key {
 			return false
 		}
 	}

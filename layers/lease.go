@@ -34,10 +34,10 @@ const (
 // leaser is a weir.Store that leases from another. It is safe for concurrent use. It has one goroutine while it
 // has leases, and one for each lease that is being taken.
 //
-// A lease is for all claims of a decision together: their keys, limits and costs, in their order. It is taken where all
-// of them may be leased; otherwise the decision passes through. So do peeks, requests for several times at once, costs
-// of 0, requests with an id (weir.Once), decisions without a result slice (nil), Charge and Refund. A limit with other
-// numbers is another limit: the old one's lease goes back when its time is over.
+// A lease is for all claims of a decision together: their keys, limits, costs and floors, in their order. It is taken
+// where all of them may be leased; otherwise the decision passes through. So do peeks, requests for several times at
+// once, costs of 0, requests with an id (weir.Once), decisions without a result slice (nil), Charge and Refund. A limit
+// with other numbers is another limit: the old one's lease goes back when its time is over.
 //
 // A decision from a lease describes the instant of its charge: At and ResetAfter are of that instant, so that
 // Refund finds the unit and their sum stays true. Remaining is the store's remainder then plus the lease's
@@ -71,7 +71,7 @@ type leaser struct {
 
 // keyDecider is a store that decides some requests of one key without claims, as weir.Limiter knows it.
 type keyDecider interface {
-	DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
+	DecideKey(key string, limits []*weir.Limit, cost, floor int64) (worst int, granted bool, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool)
 }
 
@@ -113,11 +113,11 @@ func (s *leaser) Decide(ctx context.Context, claims []weir.Claim, times int64,
 }
 
 // DecideKey is Decide of one request, for a lease of one claim: see weir.Limiter.
-func (s *leaser) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
-	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+func (s *leaser) DecideKey(key string, limits []*weir.Limit, cost, floor int64) (worst int, granted bool,
+	remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) == 1 {
 		l := limits[0]
-		if e := s.findOne(s.seed.claim(0, key, l, cost), key, l, cost); e != nil {
+		if e := s.findOne(s.seed.claim(0, key, l, cost, floor), key, l, cost, floor); e != nil {
 			remaining, retryAfter, resetAfter, at, granted = e.spendOne(s.now())
 			return 0, granted, remaining, retryAfter, resetAfter, 0, at, granted
 		}
@@ -125,7 +125,7 @@ func (s *leaser) DecideKey(key string, limits []*weir.Limit, cost int64) (worst 
 	if s.keyed == nil || slices.ContainsFunc(limits, s.lends) {
 		return
 	}
-	return s.keyed.DecideKey(key, limits, cost)
+	return s.keyed.DecideKey(key, limits, cost, floor)
 }
 
 // ask passes on a decision without a lease. A granted one counts towards earning one.
@@ -370,7 +370,8 @@ func (e *leaseEntry) is(claims []weir.Claim) bool {
 	}
 	for i := range claims {
 		own, c := &e.claims[i], &claims[i]
-		if own.Limit != c.Limit || own.Cost != c.Cost || own.Key != c.Key || c.Lease != "" || c.Renew {
+		same := own.Limit == c.Limit && own.Cost == c.Cost && own.Floor == c.Floor && own.Key == c.Key
+		if !same || c.Lease != "" || c.Renew {
 			return false
 		}
 	}
@@ -431,7 +432,7 @@ func (s *leaser) hash(claims []weir.Claim) (hash uint64, ok bool) {
 		if c.Limit == nil || c.Cost == 0 || c.Once {
 			return 0, false
 		}
-		hash = s.seed.claim(hash, c.Key, c.Limit, c.Cost)
+		hash = s.seed.claim(hash, c.Key, c.Limit, c.Cost, c.Floor)
 	}
 	return hash, len(claims) > 0
 }
@@ -449,10 +450,10 @@ func (s *leaser) find(hash uint64, claims []weir.Claim) *leaseEntry {
 }
 
 // findOne is find for one claim.
-func (s *leaser) findOne(hash uint64, key string, l *weir.Limit, cost int64) *leaseEntry {
+func (s *leaser) findOne(hash uint64, key string, l *weir.Limit, cost, floor int64) *leaseEntry {
 	for e := s.bucket(hash).Load(); e != nil; e = e.next.Load() {
 		if e.hash == hash && len(e.claims) == 1 && e.claims[0].Limit == l && e.claims[0].Cost == cost &&
-			e.claims[0].Key == key {
+			e.claims[0].Floor == floor && e.claims[0].Key == key {
 			return e
 		}
 	}

@@ -418,7 +418,7 @@ func TestSpendingDoesNotAllocate(t *testing.T) {
 	two, limits := make([]weir.Decision, 2), []*weir.Limit{claims[0].Limit}
 	request := func() {
 		s.Decide(context.Background(), claims, 1, decisions)
-		s.DecideKey("hot", limits, 1)
+		s.DecideKey("hot", limits, 1, 0)
 		s.Decide(context.Background(), both, 1, two)
 	}
 	for range 100_000 {

@@ -2,12 +2,14 @@ package layers
 
 import (
 	"context"
+	"math/bits"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 )
 
 // The local store decides in this process while the shared store is unavailable.
@@ -21,6 +23,7 @@ import (
 //	token bucket      capacity and overdraft divided; the refill of a period takes nodes periods
 //	  in steps        units of a step divided, and the period longer by the same ratio
 //	windows, logs, counters, calendars, concurrency: units divided
+//	a claim's floor   the same part of the share, rounded down
 //
 // Shares are rounded up, so that each node grants at least one unit: all nodes together may grant more than the
 // limit, by less than one unit for each node. A bucket keeps its period if it would get too long. A
@@ -102,8 +105,20 @@ func (l *localStore) claims(claims []weir.Claim) *[]weir.Claim {
 	*list = append((*list)[:0], claims...)
 	for i := range *list {
 		(*list)[i].Limit = l.share(claims[i].Limit)
+		(*list)[i].Floor = floorOf(&claims[i], (*list)[i].Limit)
 	}
 	return list
+}
+
+// floorOf is the part of a share that a claim leaves to others: as much of the share as its floor is of the limit,
+// rounded down, so that a claim that the unused limit would grant is not refused for ever.
+func floorOf(c *weir.Claim, share *weir.Limit) int64 {
+	if c.Floor <= 0 || share == c.Limit || share == nil || c.Floor >= c.Limit.Most() {
+		return c.Floor
+	}
+	hi, lo := bits.Mul64(uint64(c.Floor), uint64(share.Most()))
+	floor, _ := bits.Div64(hi, lo, uint64(c.Limit.Most()))
+	return int64(floor)
 }
 
 func (l *localStore) done(list *[]weir.Claim) {
@@ -150,7 +165,7 @@ func (l *localStore) Reset(ctx context.Context, claims []weir.Claim) error {
 func notNever(claims []weir.Claim, decisions []weir.Decision) {
 	for i := range min(len(decisions), len(claims)) { // a wrong call may have another number
 		if d := &decisions[i]; d.RetryAfter == weir.Never && claims[i].Limit != nil &&
-			claims[i].Cost <= claims[i].Limit.Most() {
+			algorithm.Needs(&claims[i]) <= claims[i].Limit.Most() {
 			d.RetryAfter = max(d.ResetAfter, time.Second)
 		}
 	}
@@ -224,6 +239,7 @@ func (l *localStore) giveBack(claims []weir.Claim, ago weir.Instant) {
 	defer l.done(mine)
 	for i := range *mine {
 		(*mine)[i].Delay = 0 // a wait belongs to the level of the other store's bucket
+		(*mine)[i].Floor = 0 // Remaining is all units that are left
 	}
 	var now [1]weir.Decision
 	if _, err := l.store.Decide(context.Background(), (*mine)[:1], 0, now[:]); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 )
 
 // The refusal cache: while a refusal holds, the same request is refused here without a call of the
@@ -25,7 +26,10 @@ import (
 //
 //   - a request of one unit, or of cost 0 where that is refused;
 //   - of windows, calendars and continuous buckets with units that take a whole number of microseconds to refill:
-//     any larger cost;
+//     any larger cost, and any floor;
+//   - of windows and calendars, where a claim with a floor finds no unit above it: any claim with that floor or a
+//     larger one. Claims with a smaller one may be granted meanwhile; but in a window this changes nothing for the
+//     others, whereas in a bucket, a log or a counter it would lengthen their wait;
 //   - a request of several claims that are each known so.
 //
 // Everything else goes to the store, including a larger cost where some units are left: a smaller request may
@@ -187,7 +191,7 @@ func (s *refusalCache) find(q *refusalLookup, claims []weir.Claim) (found int) {
 		q.hash[i] = s.seed.state(c.Limit.Hash(), c.Key)
 		set := s.table.set(q.hash[i])
 		q.changes[i] = set.changes.Load() // before the call is sent
-		if q.found[i] = set.find(c.Key, c.Limit, c.Cost, q.hash[i], q.era, q.sent); q.found[i] != nil {
+		if q.found[i] = set.find(c, q.hash[i], q.era, q.sent); q.found[i] != nil {
 			found++
 		}
 	}
@@ -201,7 +205,7 @@ func (q *refusalLookup) answer(claims []weir.Claim, decisions []weir.Decision) {
 		at = max(at, r.at(q.sent))
 	}
 	for i := range decisions {
-		decisions[i] = q.found[i].decision(claims[i].Cost, at)
+		decisions[i] = q.found[i].decision(&claims[i], at)
 	}
 }
 
@@ -224,8 +228,8 @@ func (s *refusalCache) learn(q *refusalLookup, claims []weir.Claim, decided []we
 		if returned-q.sent >= hold {
 			continue
 		}
-		r := &refusal{hash: q.hash[i], key: strings.Clone(c.Key), limit: c.Limit, cost: cost, decided: d, hold: hold,
-			changes: q.changes[i], sent: q.sent, returned: returned, era: q.era}
+		r := &refusal{hash: q.hash[i], key: strings.Clone(c.Key), limit: c.Limit, cost: cost, floor: c.Floor,
+			decided: d, hold: hold, changes: q.changes[i], sent: q.sent, returned: returned, era: q.era}
 		if s.table.put(r) {
 			s.learned.Add(1)
 		}
@@ -239,19 +243,20 @@ func (s *refusalCache) hold(retryAfter time.Duration) time.Duration {
 }
 
 // DecideKey is Decide of one request, for a remembered refusal of one limit: see weir.Limiter.
-func (s *refusalCache) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool,
+func (s *refusalCache) DecideKey(key string, limits []*weir.Limit, cost, floor int64) (worst int, granted bool,
 	remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
-	if len(limits) != 1 || len(key) > maxRememberedKey || uint64(cost) > weir.MaxUnits || s.closed.Load() {
+	if len(limits) != 1 || len(key) > maxRememberedKey || s.closed.Load() ||
+		uint64(cost) > weir.MaxUnits || uint64(floor) > weir.MaxUnits {
 		return
 	}
-	limit := limits[0]
-	now, hash := s.clock(), s.seed.state(limit.Hash(), key)
-	r := s.table.set(hash).find(key, limit, cost, hash, s.table.era.Load(), now)
+	c := weir.Claim{Key: key, Limit: limits[0], Cost: cost, Floor: floor}
+	now, hash := s.clock(), s.seed.state(c.Limit.Hash(), key)
+	r := s.table.set(hash).find(&c, hash, s.table.era.Load(), now)
 	if r == nil {
 		return
 	}
 	s.recalled.add()
-	d := r.decision(cost, r.at(now))
+	d := r.decision(&c, r.at(now))
 	return 0, false, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, true
 }
 
@@ -310,13 +315,14 @@ func (s *refusalCache) Close() error {
 	return s.next.Close()
 }
 
-// A refusal is a store's decision about a key that has no unit left. It is immutable but for asked.
+// A refusal is a store's decision about a key that has no unit left above a floor. It is immutable but for asked.
 type refusal struct {
 	hash    uint64
 	key     string
 	limit   *weir.Limit
 	cost    int64         // the refused cost: 1, or 0
-	decided weir.Decision // the decision for that cost
+	floor   int64         // the refused floor; above 0 for windows and calendars alone
+	decided weir.Decision // the decision for that cost and floor
 
 	hold           time.Duration // how long it holds, since sent
 	sent, returned time.Duration // times of the call on the monotonic clock
@@ -326,10 +332,14 @@ type refusal struct {
 	asked atomic.Bool // used since the clock hand passed
 }
 
-// refusalOfOne derives the decision for one unit of the claim's key (for cost 0, if the claim costs 0). ok is false
-// unless that is refused and known exactly.
+// refusalOfOne derives the decision for one unit of the claim's key (for cost 0, if the claim costs 0) above its floor.
+// ok is false unless that is refused and known exactly.
 func refusalOfOne(c *weir.Claim, d weir.Decision) (decided weir.Decision, cost int64, ok bool) {
 	switch {
+	case c.Floor > 0 && !c.Limit.Windowed(): // claims with a smaller floor may lengthen the wait
+		return d, c.Cost, false
+	case c.Floor > 0:
+		return d, min(c.Cost, 1), d.RetryAfter > 0 && d.RetryAfter != weir.Never && d.Remaining == 0
 	case c.Cost <= 1:
 		return d, c.Cost, d.RetryAfter > 0
 	case d.Remaining > 0 || d.RetryAfter == weir.Never:
@@ -348,9 +358,17 @@ func (r *refusal) is(key string, limit *weir.Limit) bool {
 // sameNumbers compares the numbers of limits, because a reload makes new limits.
 func sameNumbers(a, b *weir.Limit) bool { return a == b || a.String() == b.String() }
 
-// covers reports whether the refusal determines the decision for a cost. Cost 0 covers only itself: its wait is
-// not the wait for a unit.
-func (r *refusal) covers(cost int64) bool {
+// covers reports whether the refusal determines the decision for a cost and a floor.
+func (r *refusal) covers(cost, floor int64) bool {
+	if r.floor > 0 { // of a window, whose end is the end of every wait
+		return floor >= r.floor && cost >= r.cost
+	}
+	return r.coversUnits(cost + floor)
+}
+
+// coversUnits is covers without a floor: where no unit is left, a floor waits as so many units would. Cost 0 covers
+// only itself: its wait is not the wait for a unit.
+func (r *refusal) coversUnits(cost int64) bool {
 	if cost == r.cost {
 		return true
 	}
@@ -373,14 +391,14 @@ func (r *refusal) at(now time.Duration) weir.Instant {
 	return r.decided.At + weir.Instant(max(0, now-r.returned).Microseconds())
 }
 
-// decision is the store's decision for a covered cost at an instant.
-func (r *refusal) decision(cost int64, at weir.Instant) weir.Decision {
-	d := movedTo(r.decided, at)
+// decision is the store's decision for a covered claim at an instant.
+func (r *refusal) decision(c *weir.Claim, at weir.Instant) weir.Decision {
+	d, needs := movedTo(r.decided, at), algorithm.Needs(c)
 	switch {
-	case cost > r.limit.Most() || d.RetryAfter == weir.Never:
+	case needs > r.limit.Most() || d.RetryAfter == weir.Never:
 		d.RetryAfter = weir.Never
-	case cost != r.cost:
-		longer, _ := longerWait(r.limit, cost)
+	case needs != r.cost:
+		longer, _ := longerWait(r.limit, needs)
 		d.RetryAfter += longer
 	}
 	return d
@@ -545,21 +563,21 @@ func tagOf(hash uint64) uint32 { return uint32(hash) | 1 }
 // forget forgets everything.
 func (t *refusalTable) forget() { t.era.Add(1) }
 
-// find returns a refusal that currently answers for a cost.
-func (s *refusalSet) find(key string, limit *weir.Limit, cost int64, hash, era uint64, now time.Duration) *refusal {
+// find returns a refusal that currently answers for a claim.
+func (s *refusalSet) find(c *weir.Claim, hash, era uint64, now time.Duration) *refusal {
 	for i := range s.tags {
 		if s.tags[i].Load() != tagOf(hash) {
 			continue
 		}
 		r := s.way[i].Load()
-		if r == nil || !r.is(key, limit) || !r.holds(era, s.changes.Load(), now) {
+		if r == nil || !r.is(c.Key, c.Limit) || !r.holds(era, s.changes.Load(), now) {
 			continue
 		}
-		if !sameNumbers(r.limit, limit) {
+		if !sameNumbers(r.limit, c.Limit) {
 			s.forget() // grants under one limit's numbers may change refusals under the other's
 			return nil
 		}
-		if !r.covers(cost) {
+		if !r.covers(c.Cost, c.Floor) {
 			return nil
 		}
 		if !r.asked.Load() { // avoids a write for each use, which would bounce the cache line
@@ -605,16 +623,16 @@ func (t *refusalTable) put(r *refusal) bool {
 	return true
 }
 
-// own is the slot with a refusal of the same state: −1 if no slot has it, ways if that one should stay. A smaller
-// cost covers more; among equals the later one is kept.
+// own is the slot with a refusal of the same state: −1 if no slot has it, ways if that one should stay. The one
+// that covers more is kept, among equals the later one.
 func (s *refusalSet) own(r *refusal, era, changes uint64) int {
 	for i := range s.way {
 		old := s.way[i].Load()
 		if old == nil || !old.is(r.key, r.limit) {
 			continue
 		}
-		if old.holds(era, changes, r.returned) && old.covers(r.cost) && sameNumbers(old.limit, r.limit) &&
-			(old.cost < r.cost || old.sent >= r.sent) {
+		if old.holds(era, changes, r.returned) && old.covers(r.cost, r.floor) && sameNumbers(old.limit, r.limit) &&
+			(!r.covers(old.cost, old.floor) || old.sent >= r.sent) {
 			return setWays
 		}
 		return i

@@ -643,7 +643,7 @@ func TestErrorsAreNotRemembered(t *testing.T) {
 
 // byKey is the decision of a refusal by DecideKey.
 func byKey(s *refusalCache, key string, limit *weir.Limit, cost int64) (d weir.Decision, ok bool) {
-	_, granted, remaining, retry, reset, delay, at, ok := s.DecideKey(key, []*weir.Limit{limit}, cost)
+	_, granted, remaining, retry, reset, delay, at, ok := s.DecideKey(key, []*weir.Limit{limit}, cost, 0)
 	d = weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: at}
 	return d, ok && !granted
 }

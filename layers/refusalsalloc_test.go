@@ -22,7 +22,7 @@ func TestWarmDoesNotAllocate(t *testing.T) {
 		"one refused":            func() { layer.Decide(t.Context(), c[1:2], 1, d[:1]) },
 		"several refused":        func() { layer.Decide(t.Context(), c, 1, d) },
 		"refused, not described": func() { layer.Decide(t.Context(), c, 1, nil) },
-		"by the shortcut":        func() { layer.DecideKey("k", limits[1:2], 1) },
+		"by the shortcut":        func() { layer.DecideKey("k", limits[1:2], 1, 0) },
 	} {
 		calls := next.calls.Load()
 		if allocs := testing.AllocsPerRun(100, call); allocs != 0 || next.calls.Load() != calls {
@@ -34,7 +34,7 @@ func TestWarmDoesNotAllocate(t *testing.T) {
 	for name, call := range map[string]func(){
 		"granted":                func() { layer.Decide(t.Context(), c[2:], 1, d[2:]) },
 		"granted, not described": func() { layer.Decide(t.Context(), c[2:], 1, nil) },
-		"not known":              func() { layer.DecideKey("another", limits[2:3], 1) },
+		"not known":              func() { layer.DecideKey("another", limits[2:3], 1, 0) },
 	} {
 		if allocs := testing.AllocsPerRun(100, call); allocs != 0 {
 			t.Errorf("%s: %v allocations", name, allocs)

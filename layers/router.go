@@ -85,8 +85,8 @@ func (r *router) Decide(ctx context.Context, claims []weir.Claim, times int64,
 
 // DecideKey is Decide of one request, for a lease or a remembered refusal: see weir.Limiter. A limit with a ceiling has
 // no shortcut, nor has a lease of one that is counted in the local store.
-func (r *router) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
-	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+func (r *router) DecideKey(key string, limits []*weir.Limit, cost, floor int64) (worst int, granted bool,
+	remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	var needs route
 	for _, l := range limits {
 		r.add(&needs, l)
@@ -98,7 +98,7 @@ func (r *router) DecideKey(key string, limits []*weir.Limit, cost int64) (worst 
 	if keyed == nil || needs.ceiling || needs.lease && needs.local {
 		return
 	}
-	return keyed.DecideKey(key, limits, cost)
+	return keyed.DecideKey(key, limits, cost, floor)
 }
 
 func (r *router) DecideBatch(ctx context.Context, requests []weir.Request) {

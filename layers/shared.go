@@ -34,8 +34,8 @@ func (s hashSeed) state(limit uint64, key string) uint64 {
 }
 
 // claim adds a claim to a hash of claims, which begins with 0.
-func (s hashSeed) claim(hash uint64, key string, l *weir.Limit, cost int64) uint64 {
-	return spread((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost))
+func (s hashSeed) claim(hash uint64, key string, l *weir.Limit, cost, floor int64) uint64 {
+	return spread((hash ^ maphash.String(s.seed, key) ^ l.Hash()) + uint64(cost) ^ uint64(floor)<<20)
 }
 
 // spread returns a hash with bits that each depend on all bits of the argument: tables take an index from a few of

@@ -82,7 +82,7 @@ var ways = []way{
 		return r[0].Decisions[1].At, r[0].Err
 	}},
 	{"DecideKey", func(s *memstore.Store, c weir.Claim, _ []weir.Claim) (weir.Instant, error) {
-		_, _, _, _, _, _, at, ok := s.DecideKey(c.Key, []*weir.Limit{c.Limit}, c.Cost)
+		_, _, _, _, _, _, at, ok := s.DecideKey(c.Key, []*weir.Limit{c.Limit}, c.Cost, c.Floor)
 		if !ok {
 			return decided(s, []weir.Claim{c}, 1)
 		}

@@ -75,9 +75,9 @@ type taker interface {
 	// newest is the instant before which a charge does not count: the instant of the newest charge, or of its window or
 	// slice. A charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
 	newest(l *weir.Limit, s state) int64
-	// take is available, charge and decision of one request. a and b are the state after a grant. Of a large state, a
-	// is by how many bytes it grew; with peeks it is not written.
-	take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
+	// take is available, charge and decision of one request with a floor. a and b are the state after a grant. Of a
+	// large state, a is by how many bytes it grew; with peeks it is not written.
+	take(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool) (a, b, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, granted bool)
 }
 
@@ -122,7 +122,7 @@ func fit(c *weir.Claim, s state, times int64, now moment) int64 {
 	if c.Limit.Leases() {
 		return fitLease(c, s, times, now)
 	}
-	return algorithm.Fit(kindOf(c.Limit).available(c.Limit, s, now), c.Cost, times)
+	return algorithm.FitClaim(kindOf(c.Limit).available(c.Limit, s, now), c, times)
 }
 
 func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
@@ -130,7 +130,7 @@ func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
 	if c.Renew && !held {
 		return 0
 	}
-	if held || s.large.leases().Available(c.Limit, now.at) >= c.Cost {
+	if held || s.large.leases().Available(c.Limit, now.at) >= algorithm.Needs(c) {
 		return times
 	}
 	return 0
@@ -160,11 +160,12 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment
 	return kindOf(c.Limit).refund(c.Limit, other, s, r, now)
 }
 
-// decide fills in the Decision of the state for a next request of the claim's cost. It copies field by field: copying a
-// whole Decision that was written a moment ago, field by field, stalls the processor for longer than writing it takes.
+// decide fills in the Decision of the state for a next request of the claim's cost and floor. It copies field by field:
+// copying a whole Decision that was written a moment ago, field by field, stalls the processor for longer than writing
+// it takes.
 func decide(c *weir.Claim, s state, now moment, into *weir.Decision) {
-	d := kindOf(c.Limit).decision(c.Limit, s, c.Cost, now)
-	into.Remaining = d.Remaining
+	d := kindOf(c.Limit).decision(c.Limit, s, algorithm.Needs(c), now)
+	into.Remaining = algorithm.LessFloor(d.Remaining, c.Floor)
 	into.RetryAfter = d.RetryAfter
 	into.ResetAfter = d.ResetAfter
 	into.Delay = d.Delay

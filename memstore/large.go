@@ -116,12 +116,12 @@ func (*logKind) back(l *weir.Limit, s state, now moment) state {
 
 func (*logKind) newest(_ *weir.Limit, s state) int64 { return s.large.log().Newest() }
 
-func (*logKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
+func (*logKind) take(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var d weir.Decision
 	log := s.large.log()
 	before := log.Bytes()
-	granted = log.Take(l, cost, now.at, !peeks, &d)
+	granted = log.Take(l, cost, floor, now.at, !peeks, &d)
 	return log.Bytes() - before, 0, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
 }
 
@@ -212,12 +212,12 @@ func (*counterKind) adopt(from, to *weir.Limit, s state, now moment, charges boo
 
 func (*counterKind) newest(l *weir.Limit, s state) int64 { return s.large.counter().Newest(l) }
 
-func (*counterKind) take(l *weir.Limit, s state, cost int64, now moment, peeks bool) (a, b, remaining int64,
+func (*counterKind) take(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var d weir.Decision
 	counter := s.large.counter()
 	before := counter.Bytes()
-	granted = counter.Take(l, cost, now.at, !peeks, &d)
+	granted = counter.Take(l, cost, floor, now.at, !peeks, &d)
 	return counter.Bytes() - before, 0, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
 }
 

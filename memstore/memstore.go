@@ -177,7 +177,8 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 			return granted, nil
 		}
 	} else if len(claims) == 1 && times == 1 {
-		granted, remaining, retry, reset, delay, at, ok := s.take(claims[0].Key, claims[0].Limit, claims[0].Cost)
+		c := &claims[0]
+		granted, remaining, retry, reset, delay, at, ok := s.take(c.Key, c.Limit, c.Cost, c.Floor)
 		if ok {
 			if decisions != nil {
 				d := &decisions[0]

@@ -10,19 +10,19 @@ import (
 
 // DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
 // weir.Limiter. It returns the index of the worst limit and its decision.
-func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst int, granted bool, remaining int64,
-	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+func (s *Store) DecideKey(key string, limits []*weir.Limit, cost, floor int64) (worst int, granted bool,
+	remaining int64, retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	if len(limits) == 1 {
-		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost)
+		granted, remaining, retryAfter, resetAfter, delay, at, ok = s.take(key, limits[0], cost, floor)
 		return 0, granted, remaining, retryAfter, resetAfter, delay, at, ok
 	}
-	if len(limits) > fewTogether || key == "" || uint64(cost) > weir.MaxUnits {
+	if len(limits) > fewTogether || key == "" || uint64(cost) > weir.MaxUnits || uint64(floor) > weir.MaxUnits {
 		return
 	}
 	var claims [fewTogether]weir.Claim
 	var decisions [fewTogether]weir.Decision
 	for i, limit := range limits {
-		claims[i].Key, claims[i].Limit, claims[i].Cost = key, limit, cost
+		claims[i].Key, claims[i].Limit, claims[i].Cost, claims[i].Floor = key, limit, cost, floor
 	}
 	count, ok := s.decideTogether(claims[:len(limits)], decisions[:len(limits)])
 	for i := range limits {
@@ -37,9 +37,9 @@ func (s *Store) DecideKey(key string, limits []*weir.Limit, cost int64) (worst i
 
 // take is a request to a known key under the numbers that wrote its state: one look-up, and then the entry's own word
 // or mutex. ok is false, and no state changed, where a transaction must decide: for a lease, say.
-func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remaining int64, retryAfter, resetAfter,
-	delay time.Duration, at weir.Instant, ok bool) {
-	if key == "" || uint64(cost) > weir.MaxUnits {
+func (s *Store) take(key string, l *weir.Limit, cost, floor int64) (granted bool, remaining int64, retryAfter,
+	resetAfter, delay time.Duration, at weir.Instant, ok bool) {
+	if key == "" || uint64(cost) > weir.MaxUnits || uint64(floor) > weir.MaxUnits {
 		return
 	}
 	now := s.now() // before the entry is touched, as others wait for its cache line; again if it is newer: see newest
@@ -52,7 +52,7 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		if !bucket.Short(l) || -part != l.Interval().Den {
 			return
 		}
-		granted, remaining, retryAfter, resetAfter, delay, ok = s.takeNarrow(e, l, cost, now.at)
+		granted, remaining, retryAfter, resetAfter, delay, ok = s.takeNarrow(e, l, cost, floor, now.at)
 		return granted, remaining, retryAfter, resetAfter, delay, weir.Instant(now.at), ok
 	}
 	own := e.owner.Load()
@@ -61,13 +61,13 @@ func (s *Store) take(key string, l *weir.Limit, cost int64) (granted bool, remai
 		return
 	}
 	if big := own.large(); big != nil {
-		return s.takeLarge(e, big, k, cost, now)
+		return s.takeLarge(e, big, k, cost, floor, now)
 	}
-	return s.takeWide(e, own, k, cost, now)
+	return s.takeWide(e, own, k, cost, floor, now)
 }
 
 // takeNarrow is a request to a bucket of one word: a grant is one compare-and-swap.
-func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bool, remaining int64, retryAfter,
+func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, floor, now int64) (granted bool, remaining int64, retryAfter,
 	resetAfter, delay time.Duration, ok bool) {
 	for {
 		word := e.word.Load()
@@ -77,7 +77,7 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 		before := unpack(word)
 		var after bucket.State
 		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l,
-			bucket.State{At: before.a, Part: before.b}, cost, now)
+			bucket.State{At: before.a, Part: before.b}, cost, floor, now)
 		if !ok || !granted || cost == 0 {
 			return granted, remaining, retryAfter, resetAfter, delay, ok
 		}
@@ -92,7 +92,7 @@ func (s *Store) takeNarrow(e *entry, l *weir.Limit, cost, now int64) (granted bo
 }
 
 // takeWide is a request to a state of two numbers; a refusal takes no lock.
-func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) (granted bool, remaining int64,
+func (s *Store) takeWide(e *entry, own *owner, k *kind, cost, floor int64, now moment) (granted bool, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	seq, word, part := e.seq.Load(), e.word.Load(), e.part.Load()
 	if word&locked != 0 {
@@ -105,7 +105,7 @@ func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) 
 		}
 	}
 	at = weir.Instant(now.at)
-	a, b, remaining, retryAfter, resetAfter, delay, granted := k.take(own.limit, before, cost, now, false)
+	a, b, remaining, retryAfter, resetAfter, delay, granted := k.take(own.limit, before, cost, floor, now, false)
 	if !granted || cost == 0 {
 		ok = e.seq.Load() == seq && e.part.Load() == part && e.word.Load() == word && e.owner.Load() == own
 		return granted, remaining, retryAfter, resetAfter, delay, at, ok
@@ -123,7 +123,7 @@ func (s *Store) takeWide(e *entry, own *owner, k *kind, cost int64, now moment) 
 }
 
 // takeLarge is a request to a large state, under its mutex.
-func (s *Store) takeLarge(e *entry, big *large, k *kind, cost int64, now moment) (granted bool, remaining int64,
+func (s *Store) takeLarge(e *entry, big *large, k *kind, cost, floor int64, now moment) (granted bool, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, at weir.Instant, ok bool) {
 	big.mu.Lock()
 	l, st, grown := big.limit, state{large: big}, int64(0)
@@ -133,7 +133,7 @@ func (s *Store) takeLarge(e *entry, big *large, k *kind, cost int64, now moment)
 		ok = ok && !k.ahead(l, st, now)
 	}
 	if ok = ok && !(s.tight() && !s.spare(k.growth(big, l, cost, now.at))); ok {
-		grown, _, remaining, retryAfter, resetAfter, delay, granted = k.take(l, st, cost, now, false)
+		grown, _, remaining, retryAfter, resetAfter, delay, granted = k.take(l, st, cost, floor, now, false)
 		s.grown(grown)
 	}
 	big.mu.Unlock()

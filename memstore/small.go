@@ -44,25 +44,25 @@ func (k *bucketKind) restore(l *weir.Limit, s state, n []int64, ids [][]byte) (s
 
 func (*bucketKind) newest(*weir.Limit, state) int64 { return math.MinInt64 }
 
-func (k *bucketKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (a, b, remaining int64,
+func (k *bucketKind) take(l *weir.Limit, s state, cost, floor int64, now moment, _ bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	after := bucketOf(s)
 	switch {
 	case l.Step():
-		after, remaining, retryAfter, resetAfter, delay, granted = bucket.TakeStep(l, after, cost, now.at)
+		after, remaining, retryAfter, resetAfter, delay, granted = bucket.TakeStep(l, after, cost, floor, now.at)
 		return after.At, after.Part, remaining, retryAfter, resetAfter, delay, granted
 	case bucket.Short(l):
 		ok := false
-		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, after, cost, now.at)
+		after, remaining, retryAfter, resetAfter, delay, granted, ok = bucket.Take(l, after, cost, floor, now.at)
 		if ok {
 			return after.At, after.Part, remaining, retryAfter, resetAfter, delay, granted
 		}
 	}
-	if granted = algorithm.Fit(bucket.Available(l, after, now.at), cost, 1) > 0; granted {
+	if granted = algorithm.Fit(bucket.Available(l, after, now.at)-floor, cost, 1) > 0; granted {
 		after = bucket.Charge(l, after, cost, now.at)
 	}
-	d := bucket.Decision(l, after, cost, now.at)
-	return after.At, after.Part, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted
+	d := bucket.Decision(l, after, cost+floor, now.at)
+	return after.At, after.Part, algorithm.LessFloor(d.Remaining, floor), d.RetryAfter, d.ResetAfter, d.Delay, granted
 }
 
 type windowKind struct{ plain }
@@ -114,9 +114,9 @@ func (*windowKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) stat
 
 func (*windowKind) newest(_ *weir.Limit, s state) int64 { return s.a }
 
-func (*windowKind) take(l *weir.Limit, s state, cost int64, now moment, _ bool) (a, b, remaining int64,
+func (*windowKind) take(l *weir.Limit, s state, cost, floor int64, now moment, _ bool) (a, b, remaining int64,
 	retryAfter, resetAfter, delay time.Duration, granted bool) {
 	var w window.State
-	w, remaining, retryAfter, resetAfter, granted = window.Take(l, windowOf(s, now), cost, now.at)
+	w, remaining, retryAfter, resetAfter, granted = window.Take(l, windowOf(s, now), cost, floor, now.at)
 	return w.Start, w.Count, remaining, retryAfter, resetAfter, 0, granted
 }

@@ -128,14 +128,14 @@ func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a,
 	d.At = weir.Instant(now.at)
 	if h.part < 0 { // of a bucket
 		after, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(c.Limit, bucketOf(s), c.Cost,
-			now.at)
+			c.Floor, now.at)
 		if ok {
 			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = remaining, retryAfter, resetAfter, delay
 			return after.At, after.Part, granted
 		}
 	}
 	k := kindOf(c.Limit)
-	a, b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = k.take(c.Limit, s, c.Cost, now, peeks)
+	a, b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = k.take(c.Limit, s, c.Cost, c.Floor, now, peeks)
 	return a, b, granted
 }
 

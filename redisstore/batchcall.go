@@ -15,7 +15,7 @@ func (s *Store) decideAlike(ctx context.Context, chunk []entry, keys []string, o
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
-	a.now = s.clock
+	a.now, a.behind = s.clock, s.clocks.behind() && packedKind(chunk[0].shape) == nil
 	multi := several(chunk)
 	s.prepareBatch(a, chunk, keys, multi, ordered)
 	again, err := s.askBatch(ctx, a, chunk, multi)
@@ -62,7 +62,7 @@ func (s *Store) prepareBatch(a *arguments, chunk []entry, keys []string, multi i
 	same := alike(chunk)
 	stride := 0
 	if !same {
-		stride = s.scripts.args(a.kinds)
+		stride = s.scripts.args(a.kinds, a.behind)
 	}
 	a.add(int64(multi), int64(stride))
 	if packedKind(first.shape) == nil {
@@ -99,7 +99,7 @@ func alike(chunk []entry) bool {
 	for i := range chunk {
 		for j := range first {
 			c := &chunk[i].Claims[j]
-			if c.Limit != first[j].Limit || c.Cost != first[j].Cost || c.Lease != "" {
+			if c.Limit != first[j].Limit || c.Cost != first[j].Cost || c.Floor != first[j].Floor || c.Lease != "" {
 				return false
 			}
 		}
@@ -109,7 +109,7 @@ func alike(chunk []entry) bool {
 
 func (a *arguments) addClaims(e *entry) {
 	for i, k := range a.kinds {
-		k.args(a, &e.Claims[i])
+		a.addClaim(k, &e.Claims[i])
 	}
 }
 
@@ -118,8 +118,7 @@ func (s *Store) askBatch(ctx context.Context, a *arguments, chunk []entry, multi
 	ctx, stop := s.bound.limit(ctx)
 	defer stop()
 	keys := len(chunk) * len(a.kinds)
-	behind := s.clocks.behind() && packedKind(chunk[0].shape) == nil
-	a.reply, err = s.conn.Run(ctx, s.scripts.get(opBatch, a.kinds, behind), a.words[:keys], a.words[keys:], a.reply)
+	a.reply, err = s.conn.Run(ctx, s.scripts.get(opBatch, a.kinds, a.behind), a.words[:keys], a.words[keys:], a.reply)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
-// kind is how a limit is decided in Lua: a twin, its arguments, and the decoding of its reply.
+// kind is how a limit is decided in Lua: a twin, its arguments, and the decoding of its reply. A claim with a floor is
+// sent as one of a limit that grants so many units less: no script has more to do for it. decide describes the state
+// for a request of its cost and floor; the floor is still part of Remaining.
 type kind struct {
 	letter byte
 	twin   string
@@ -27,7 +29,9 @@ type kind struct {
 // before is the decision before the last n of the granted units; last is that after them.
 func (k *kind) before(c *weir.Claim, reply []redisconn.Value, last weir.Decision, n, now int64) weir.Decision {
 	if k.bucket != nil {
-		return bucket.Before(c.Limit, k.bucket(reply), n, c.Cost, now)
+		d := bucket.Before(c.Limit, k.bucket(reply), n, algorithm.Needs(c), now)
+		d.Remaining = algorithm.LessFloor(d.Remaining, c.Floor)
+		return d
 	}
 	return algorithm.Before(last, n)
 }
@@ -42,6 +46,7 @@ type arguments struct {
 	// numbers are the numbers of a packed reply.
 	numbers []redisconn.Value
 	times   int64
+	behind  bool         // Redis' clock was ahead of its present time
 	units   bool         // the ladder of a refund has rungs of units: some of them may stay charged
 	now     func() int64 // the caller's clock, for the bounds of calendars; Redis' decides
 	sent    int64        // the time that a driven store sent
@@ -54,6 +59,13 @@ func (a *arguments) add(numbers ...int64) {
 	for _, n := range numbers {
 		a.text = strconv.AppendInt(a.text, n, 10)
 		a.end()
+	}
+}
+
+// addClaim adds the arguments of a claim.
+func (a *arguments) addClaim(k *kind, c *weir.Claim) {
+	if k.args(a, c); a.behind {
+		a.addCaps(k, c)
 	}
 }
 
@@ -146,15 +158,41 @@ func kindOfTake(l *weir.Limit) *kind {
 
 func plainArgs(a *arguments, c *weir.Claim) {
 	unit, _ := c.Limit.Interval().Times(c.Cost)
-	a.add(unit, c.Limit.Span().Whole)
+	span, _ := spanOf(c)
+	a.add(unit, span)
+}
+
+// spanOf is how far ahead the full instant of a bucket may be after a claim was granted, in µs and a part: less than
+// that of its limit by the claim's floor, and -1 for a floor that never fits.
+func spanOf(c *weir.Claim) (whole, part int64) {
+	if c.Floor == 0 {
+		return c.Limit.Span().Whole, c.Limit.Span().Num
+	}
+	if c.Floor > c.Limit.Most() {
+		return -1, 0
+	}
+	return c.Limit.Interval().Times(c.Limit.Most() - c.Floor)
 }
 
 func bucketArgs(a *arguments, c *weir.Claim) {
-	a.add(c.Cost, c.Limit.Interval().Whole, c.Limit.Span().Whole)
+	span, _ := spanOf(c)
+	a.add(c.Cost, c.Limit.Interval().Whole, span)
+}
+
+// addCaps adds the arguments of step cap: the limit of a bucket without the claim's floor.
+func (a *arguments) addCaps(k *kind, c *weir.Claim) {
+	switch k {
+	case &bucketKind:
+		a.add(c.Limit.Span().Whole)
+	case &partsKind:
+		a.add(c.Limit.Span().Whole, c.Limit.Span().Num)
+	case &stepKind:
+		a.add(c.Limit.Most())
+	}
 }
 
 func bucketDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
-	return bucket.Decision(c.Limit, bucketState(reply), c.Cost, now)
+	return bucket.Decision(c.Limit, bucketState(reply), algorithm.Needs(c), now)
 }
 
 func bucketState(reply []redisconn.Value) bucket.State { return bucket.State{At: reply[0].Int} }
@@ -169,13 +207,15 @@ func partsArgs(a *arguments, c *weir.Claim) {
 	default:
 		a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
 	}
-	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den, l.Period(), l.Refill())
+	whole, part := spanOf(c)
+	a.add(whole, part, l.Interval().Den, l.Period(), l.Refill())
 }
 
 func rationalArgs(a *arguments, c *weir.Claim) {
 	l := c.Limit
 	a.addText(ladder(l, c.Cost, min(a.times, l.Most()/c.Cost)))
-	a.add(l.Span().Whole, l.Span().Num, l.Interval().Den)
+	whole, part := spanOf(c)
+	a.add(whole, part, l.Interval().Den)
 }
 
 // ladder holds the time that 2^k requests take, for each 2^k up to most, from high to low: the
@@ -220,11 +260,11 @@ func pack(packed []byte, numbers ...int64) []byte {
 }
 
 func stepArgs(a *arguments, c *weir.Claim) {
-	a.add(c.Cost, c.Limit.Most(), c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
+	a.add(c.Cost, c.Limit.Most()-c.Floor, c.Limit.Refill(), c.Limit.Period(), bucket.MostMissing(c.Limit))
 }
 
 func partsDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
-	return bucket.Decision(c.Limit, partsState(reply), c.Cost, now)
+	return bucket.Decision(c.Limit, partsState(reply), algorithm.Needs(c), now)
 }
 
 func partsState(reply []redisconn.Value) bucket.State {
@@ -232,7 +272,7 @@ func partsState(reply []redisconn.Value) bucket.State {
 }
 
 func windowArgs(a *arguments, c *weir.Claim) {
-	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
+	a.add(c.Cost, c.Limit.Capacity()-c.Floor, c.Limit.Period())
 	grid := "first"
 	if c.Limit.Period() == 0 {
 		grid = calendar(c.Limit, a.now())
@@ -252,18 +292,20 @@ func calendar(l *weir.Limit, now int64) string {
 
 func windowDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
-	return window.Decision(c.Limit, state, c.Cost, now)
+	return window.Decision(c.Limit, state, algorithm.Needs(c), now)
 }
 
-func logArgs(a *arguments, c *weir.Claim) { a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period()) }
+func logArgs(a *arguments, c *weir.Claim) {
+	a.add(c.Cost, c.Limit.Capacity()-c.Floor, c.Limit.Period())
+}
 
 func logDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := slidinglog.Summary{Used: reply[0].Int, Newest: reply[1].Int, Frees: reply[2].Int}
-	return summary.Decision(c.Limit, c.Cost, now)
+	return summary.Decision(c.Limit, algorithm.Needs(c), now)
 }
 
 func counterArgs(a *arguments, c *weir.Claim) {
-	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
+	a.add(c.Cost, c.Limit.Capacity()-c.Floor, c.Limit.Slice(), c.Limit.Slices(), c.Limit.Tick())
 }
 
 func counterDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
@@ -271,11 +313,11 @@ func counterDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Dec
 		Slice: reply[0].Int, Full: reply[1].Int, Fading: reply[2].Int, Last: reply[3].Int,
 		Frees: reply[4].Int, FreesFull: reply[5].Int, FreesFading: reply[6].Int,
 	}
-	return summary.Decision(c.Limit, c.Cost, now)
+	return summary.Decision(c.Limit, algorithm.Needs(c), now)
 }
 
 func leaseArgs(a *arguments, c *weir.Claim) {
-	a.add(c.Cost, c.Limit.Capacity(), c.Limit.Period())
+	a.add(c.Cost, c.Limit.Capacity()-c.Floor, c.Limit.Period())
 	renew := "0"
 	if c.Renew {
 		renew = "1"
@@ -286,7 +328,7 @@ func leaseArgs(a *arguments, c *weir.Claim) {
 
 func leaseDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
-	return summary.Decision(c.Limit, c.Cost, now)
+	return summary.Decision(c.Limit, algorithm.Needs(c), now)
 }
 
 // leaseExpiry is when the claim's lease would have expired before the call; 0 if it was not held.

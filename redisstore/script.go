@@ -31,7 +31,8 @@ import (
 // names do not end with _.
 type twin struct {
 	args  []string
-	texts []bool // which arguments are text
+	texts []bool   // which arguments are text
+	caps  []string // further arguments, numbers, of a script with step cap
 	reply []string
 	// steps are read, cap, fit, must, back, capped, drop, keep, settle, charge, cancel, refund, restore and after (see
 	// assemble), batch and shared.
@@ -72,6 +73,8 @@ func parseTwin(text string, twins map[string]*twin) {
 				current.args = append(current.args, name)
 				current.texts = append(current.texts, name != word)
 			}
+		case "capargs":
+			current.caps = words[1:]
 		case "reply":
 			current.reply = words[1:]
 		default:
@@ -146,7 +149,7 @@ func (s *scripts) text(o op, kinds []*kind, behind bool) string {
 		return s.assembleBatch(kinds, behind)
 	}
 	first := 1 + heads[o].args
-	clock := s.clock(strconv.Itoa(first + s.args(kinds)))
+	clock := s.clock(strconv.Itoa(first + s.args(kinds, behind)))
 	body := s.shared(kinds) + s.assemble(o, kinds, claimText{first: first, behind: behind})
 	return "local call = redis.call\n" + clock + heads[o].text + body
 }
@@ -189,7 +192,7 @@ end
 local function get(key) return known[key] or call('GET', key) end
 `
 	}
-	return head + s.once(kinds) + `local KEYS, ARGV, numbers, texts = KEYS, ARGV, {now}, {}
+	return head + s.once(kinds, behind) + `local KEYS, ARGV, numbers, texts = KEYS, ARGV, {now}, {}
 local pack, fields, floor, ceil, max, min = struct.pack, struct.unpack, math.floor, math.ceil, math.max, math.min
 ` + read + locals.Replace(body) + `
 for i = 0, #KEYS / ` + strconv.Itoa(len(kinds)) + ` - 1 do
@@ -205,7 +208,7 @@ return {struct.pack('<' .. ('i8'):rep(#numbers), unpack(numbers)), unpack(texts)
 }
 
 // once turns the arguments of a batch into numbers, if they are the same for all requests: each would do it again.
-func (s *scripts) once(kinds []*kind) string {
+func (s *scripts) once(kinds []*kind, behind bool) string {
 	text, at := "if stride == 0 then\nlocal at = 3 + multi\n", 0
 	for _, k := range kinds {
 		for _, isText := range s.twins[k.twin].texts {
@@ -213,16 +216,25 @@ func (s *scripts) once(kinds []*kind) string {
 				text += fmt.Sprintf("ARGV[at + %d] = ARGV[at + %d] + 0\n", at, at)
 			}
 		}
+		at += s.twins[k.twin].size(behind) - len(s.twins[k.twin].args)
 	}
 	return text + "end\n"
 }
 
 // args is how many arguments claims of the kinds have.
-func (s *scripts) args(kinds []*kind) (n int) {
+func (s *scripts) args(kinds []*kind, behind bool) (n int) {
 	for _, k := range kinds {
-		n += len(s.twins[k.twin].args)
+		n += s.twins[k.twin].size(behind)
 	}
 	return n
+}
+
+// size is how many arguments a claim has.
+func (t *twin) size(behind bool) int {
+	if behind {
+		return len(t.args) + len(t.caps)
+	}
+	return len(t.args)
 }
 
 // names is how many names claims of the kinds have.
@@ -259,7 +271,7 @@ func (s *scripts) assemble(o op, kinds []*kind, c claimText) string {
 	for i, k := range kinds {
 		c.number = i + 1
 		claims[i] = c.steps(o, s.twins[k.twin])
-		c.first += len(s.twins[k.twin].args)
+		c.first += s.twins[k.twin].size(c.behind)
 	}
 	if s.names(kinds) > roomFor {
 		return nest(o, claims)
@@ -419,14 +431,15 @@ var own = regexp.MustCompile(`\b[a-z]+(_[a-z]+)*_\b`)
 
 // arguments declares a claim's arguments.
 func (c *claimText) arguments(t *twin) string {
-	values := make([]string, len(t.args))
-	for i, text := range t.texts {
+	names := slices.Concat(t.args, t.caps)[:t.size(c.behind)]
+	values := make([]string, len(names))
+	for i := range values {
 		values[i] = fmt.Sprintf("ARGV[%s%d]", c.arg, c.first+i)
-		if !text {
+		if i >= len(t.texts) || !t.texts[i] {
 			values[i] += " + 0"
 		}
 	}
-	return "local " + strings.Join(t.args, "_, ") + "_ = " + strings.Join(values, ", ") + "\n"
+	return "local " + strings.Join(names, "_, ") + "_ = " + strings.Join(values, ", ") + "\n"
 }
 
 func (c *claimText) text(step string) string {

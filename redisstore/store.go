@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
@@ -211,7 +212,7 @@ func (s *Store) repeat(ctx context.Context, c *call) {
 	for range 4 {
 		var redis int64
 		behind := s.clocks.behind()
-		redis, c.err = s.runAt(ctx, c, kinds, now)
+		redis, c.err = s.runAt(ctx, c, kinds, now, behind)
 		switch {
 		case c.err != nil:
 			c.granted = 0 // also where an earlier try said why it did nothing
@@ -235,11 +236,13 @@ func (c *call) refused() bool {
 }
 
 // runAt makes the call once, and returns Redis' time.
-func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kind, now func() int64) (int64, error) {
+func (s *Store) runAt(
+	ctx context.Context, c *call, kinds func(*weir.Limit) *kind, now func() int64, behind bool,
+) (int64, error) {
 	a := s.arguments.Get().(*arguments)
 	defer s.arguments.Put(a)
 	defer a.empty()
-	a.times, a.now = c.times, now
+	a.times, a.now, a.behind = c.times, now, behind
 	for i := range c.claims {
 		a.kinds = append(a.kinds, kinds(c.claims[i].Limit))
 	}
@@ -248,7 +251,7 @@ func (s *Store) runAt(ctx context.Context, c *call, kinds func(*weir.Limit) *kin
 	defer stop()
 	keys, args := a.words[:len(c.claims)], a.words[len(c.claims):]
 	sent := s.clocks.now()
-	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds, s.clocks.behind()), keys, args, a.reply)
+	reply, err := s.conn.Run(ctx, s.scripts.get(c.op, a.kinds, behind), keys, args, a.reply)
 	if err != nil {
 		return 0, explain(err, c.claims)
 	}
@@ -276,7 +279,7 @@ func (s *Store) prepare(a *arguments, c *call) {
 		a.units = true
 	}
 	for i := range c.claims {
-		a.kinds[i].args(a, &c.claims[i])
+		a.addClaim(a.kinds[i], &c.claims[i])
 	}
 	s.addClock(a)
 	a.cut()
@@ -345,6 +348,7 @@ func (c *call) readStates(kinds []*kind, reply []redisconn.Value) {
 func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)
+	last.Remaining = algorithm.LessFloor(last.Remaining, claim.Floor)
 	if !c.each {
 		c.decisions[i] = last
 		return

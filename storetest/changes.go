@@ -127,7 +127,8 @@ func exactAfterwards(t TB, b *fixture, c change) {
 	a := b.changing(&c, from)
 	a.use(t, c.steps)
 	a.claims[0].Limit = to
-	s := step{op: "take", move: "stay", times: 1, costs: []int64{min(c.cost, to.Most())}, lease: len(c.steps)}
+	s := step{op: "take", move: "stay", times: 1, costs: []int64{min(c.cost, to.Most())},
+		floors: []int64{0}, lease: len(c.steps)}
 	if o := a.do(t, &s); o.granted == 0 {
 		a.waitFor(t, s, o.decisions)
 	}
@@ -277,7 +278,7 @@ func keptBucket(charges []model.Units, from, to *weir.Limit, now int64) (most, l
 
 // left is the units that remain in a bucket; its model reads the state by the numbers of any limit.
 func left(w model.Model, l *weir.Limit, now int64) int64 {
-	return model.Describe(w, l, 0, now).Remaining
+	return model.Describe(w, l, 0, 0, now).Remaining
 }
 
 // keptWindow: the count of the open window stands in the new one, as far as it may have been
@@ -399,8 +400,9 @@ func bucketsSideBySide(t TB, b *fixture, c change) {
 			strict.Full.Add(strict.Full, model.Whole(1))
 			strict.Charge(l, n, now)
 		}
-		best, worst := model.Describe(exact, l, s.costs[0], now),
-			model.Describe(&model.Bucket{Full: new(big.Rat).Add(strict.Full, model.Whole(1))}, l, s.costs[0], now)
+		later := &model.Bucket{Full: new(big.Rat).Add(strict.Full, model.Whole(1))}
+		best := model.Describe(exact, l, s.costs[0], s.floors[0], now)
+		worst := model.Describe(later, l, s.costs[0], s.floors[0], now)
 		if d := got.decisions[0]; d.Remaining > best.Remaining || d.Remaining < worst.Remaining ||
 			d.ResetAfter < best.ResetAfter || d.ResetAfter > worst.ResetAfter {
 			t.Fatalf("%s beside %s, step %d, %s at %d:\n  got %v\n  not within %+v\n  and        %+v", from, to, i,

@@ -242,7 +242,7 @@ func ringForgets(t TB, b *fixture) {
 			counter.Charge(c.Limit, 20, b.clock.now.Load())
 			b.after(time.Duration(gap) * time.Second)
 			_, d := b.decide(t, 0, c)
-			if want := model.Describe(counter, c.Limit, 20, b.clock.now.Load()); d[0] != want {
+			if want := model.Describe(counter, c.Limit, 20, 0, b.clock.now.Load()); d[0] != want {
 				t.Fatalf("%s: %d slices on: got %+v, want %+v", c.Limit, gap, d[0], want)
 			}
 		}

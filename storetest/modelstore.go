@@ -36,7 +36,7 @@ func (m *modelStore) keyModel(c *weir.Claim) model.Model {
 	return found
 }
 
-// fits reports whether a claim would be granted n times.
+// fits reports whether a claim would be granted n times, with its floor left after the last.
 func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
 	w := m.keyModel(c)
 	if held, ok := w.(*model.Leases); ok && (c.Renew || held.Find(c.Lease, now) != nil) {
@@ -44,7 +44,7 @@ func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
 	}
 	w = w.Clone()
 	w.Back(c.Limit, now)
-	return w.Fits(c.Limit, c.Cost*n, now)
+	return w.Fits(c.Limit, c.Cost*n+c.Floor, now)
 }
 
 // written is the model of a claim before a write. A state that was written by the other mode of
@@ -89,7 +89,8 @@ func (m *modelStore) granted(claims []weir.Claim, times, now int64) int64 {
 
 func (m *modelStore) describe(claims []weir.Claim, now int64, decisions []weir.Decision) {
 	for i := range decisions {
-		decisions[i] = model.Describe(m.keyModel(&claims[i]), claims[i].Limit, claims[i].Cost, now)
+		c := &claims[i]
+		decisions[i] = model.Describe(m.keyModel(c), c.Limit, c.Cost, c.Floor, now)
 	}
 }
 

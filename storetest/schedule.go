@@ -22,16 +22,17 @@ type schedule struct {
 
 // A step is one call of the store, after the clock was moved.
 type step struct {
-	op    string // take, peek, charge, refund, reset
-	move  string // stay, by, back, retry, early (1 µs before retry), reset, almost (1 µs before reset)
-	by    int64  // µs, of by and back
-	times int64
-	costs []int64 // one a claim
-	lease int     // the number of the lease; of a refund: how many takes ago
-	renew bool    // of a charge: it settles an earlier one
-	peer  bool    // through the other handle
-	quiet bool    // without decisions
-	wait  int64   // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
+	op     string // take, peek, charge, refund, reset
+	move   string // stay, by, back, retry, early (1 µs before retry), reset, almost (1 µs before reset)
+	by     int64  // µs, of by and back
+	times  int64
+	costs  []int64 // one a claim
+	floors []int64 // one a claim
+	lease  int     // the number of the lease; of a refund: how many takes ago
+	renew  bool    // of a charge: it settles an earlier one
+	peer   bool    // through the other handle
+	quiet  bool    // without decisions
+	wait   int64   // of a refund: quarters of the grant's delay after which it acts; 0: units go back whole
 }
 
 // GoString is printed by rapid for a schedule that failed.
@@ -45,8 +46,8 @@ func (s schedule) GoString() string {
 		if step.op == "peek" && step.move == "stay" && i < len(s.steps)-1 {
 			continue // rapid shrinks a step that does not matter to this
 		}
-		fmt.Fprintf(&text, "\n  %2d %s %d; %s %d × %v lease %d", i, step.move, step.by, step.op, step.times,
-			step.costs, step.lease)
+		fmt.Fprintf(&text, "\n  %2d %s %d; %s %d × %v floors %v lease %d", i, step.move, step.by, step.op,
+			step.times, step.costs, step.floors, step.lease)
 		if step.op == "refund" && step.wait != 0 {
 			fmt.Fprintf(&text, " after %d/4 of the delay", step.wait)
 		}
@@ -193,7 +194,7 @@ func drawStep(t *rapid.T, kind string, limits []*weir.Limit) step {
 	}
 	var strides []int64
 	for _, limit := range limits {
-		s.costs = append(s.costs, drawCost(t, s.op, limit))
+		s.costs, s.floors = append(s.costs, drawCost(t, s.op, limit)), append(s.floors, drawFloor(t, limit))
 		strides = append(strides, stridesOf(limit)...)
 		if limit.Algorithm() == weir.AlgorithmConcurrency {
 			s.times = min(s.times, 1)
@@ -213,6 +214,12 @@ func drawCost(t *rapid.T, op string, limit *weir.Limit) int64 {
 		cost = pick(t, "or", cost, cost, cost, cost, cost, weir.MaxUnits)
 	}
 	return min(cost, weir.MaxUnits)
+}
+
+// drawFloor draws mostly none, and at times more than the limit can hold.
+func drawFloor(t *rapid.T, limit *weir.Limit) int64 {
+	most := limit.Most()
+	return min(pick(t, "floor", 0, 0, 0, 0, 1, (most+4)/5, most/2, most-1, most, most+1), weir.MaxUnits)
 }
 
 // stridesOf are waits at which a limit changes.
@@ -296,11 +303,11 @@ func (a *actor) move(s *step) {
 // latest keeps sums of an instant and a wait far from the end of int64, and whole in a double.
 const latest = 1 << 51
 
-// claimsOf are the claims of a step: its costs, its lease.
+// claimsOf are the claims of a step: its costs, its floors, its lease.
 func (a *actor) claimsOf(s *step) []weir.Claim {
 	claims := slices.Clone(a.claims)
 	for i := range claims {
-		claims[i].Cost = s.costs[i]
+		claims[i].Cost, claims[i].Floor = s.costs[i], s.floors[i]
 		claims[i].Settle = s.op == "charge" && s.renew
 		if claims[i].Limit.Algorithm() == weir.AlgorithmConcurrency {
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")

@@ -20,8 +20,8 @@ import (
 //go:embed testdata/*.jsonl
 var given embed.FS
 
-// Vectors plays the traces of exact answers, core, ahead (a clock that was ahead for a while) and concurrency, and
-// those of the directory in WEIR_VECTORS, if it is set.
+// Vectors plays the traces of exact answers, core, floors, ahead (a clock that was ahead for a while) and concurrency,
+// and those of the directory in WEIR_VECTORS, if it is set.
 func Vectors(t *testing.T, s Subject) {
 	files, err := fs.Sub(given, "testdata")
 	if err != nil {
@@ -48,14 +48,14 @@ func vectorsIn(t *testing.T, s Subject, files fs.FS) {
 	}
 }
 
-// loadVectors reads all core*.jsonl, ahead*.jsonl and concurrency*.jsonl; none is an error.
+// loadVectors reads all core*.jsonl, floors*.jsonl, ahead*.jsonl and concurrency*.jsonl; none is an error.
 func loadVectors(files fs.FS) (names []string, traces [][]trace, err error) {
-	for _, pattern := range []string{"core*.jsonl", "ahead*.jsonl", "concurrency*.jsonl"} {
+	for _, pattern := range []string{"core*.jsonl", "floors*.jsonl", "ahead*.jsonl", "concurrency*.jsonl"} {
 		found, _ := fs.Glob(files, pattern)
 		names = append(names, found...)
 	}
 	if len(names) == 0 {
-		return nil, nil, errors.New("no core*.jsonl, ahead*.jsonl or concurrency*.jsonl to play: " +
+		return nil, nil, errors.New("no core*.jsonl, floors*.jsonl, ahead*.jsonl or concurrency*.jsonl to play: " +
 			"point WEIR_VECTORS at a directory that has some")
 	}
 	for _, name := range names {
@@ -124,6 +124,7 @@ type vectorStep struct {
 	Op      string  `json:"op"`
 	At      int64   `json:"at"`
 	Costs   []int64 `json:"costs,omitempty"`
+	Floors  []int64 `json:"floors,omitempty"`
 	Times   int64   `json:"times,omitempty"`
 	TakenAt int64   `json:"taken_at,omitempty"`
 	ID      string  `json:"id,omitempty"`
@@ -209,6 +210,9 @@ func (s *vectorStep) play(b *fixture, claims []weir.Claim) error {
 		claims[i].Cost, claims[i].Lease, claims[i].Renew = max(1, s.Units), s.ID, s.Op == "renew"
 		if s.ID == "" && i < len(s.Costs) {
 			claims[i].Cost = s.Costs[i]
+		}
+		if i < len(s.Floors) {
+			claims[i].Floor = s.Floors[i]
 		}
 	}
 	want := s.Decisions

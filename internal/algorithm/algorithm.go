@@ -9,6 +9,9 @@
 //	Refund      give units back
 //	Decision    the answer to the caller
 //	Adopt       read state that was written under other numbers
+//
+// A claim's floor is no part of a state. A claim fits if its cost and floor do: so Available counts without the floor
+// (see FitClaim), and the Decision of a claim is the Decision of its cost and floor together (see Needs and LessFloor).
 package algorithm
 
 import (
@@ -32,6 +35,17 @@ func Fit(available, cost, times int64) int64 {
 	}
 	return min(available/cost, times)
 }
+
+// FitClaim is Fit for a claim: its floor must be available besides the units of all requests.
+func FitClaim(available int64, c *weir.Claim, times int64) int64 {
+	return Fit(available-c.Floor, c.Cost, times)
+}
+
+// Needs is the units that must fit for a request of the claim to be granted: at most 2^53.
+func Needs(c *weir.Claim) int64 { return c.Cost + c.Floor }
+
+// LessFloor is how many of remaining units a claim with a floor would be granted.
+func LessFloor(remaining, floor int64) int64 { return max(0, remaining-floor) }
 
 // Before is the decision of a request after which n more units were granted, at the same
 // instant and the same cost; d is the decision of the last of them. It holds for all

@@ -166,12 +166,13 @@ func waits(l *weir.Limit, s State, available, cost, now int64) (retryAfter, rese
 	return retryAfter, resetAfter
 }
 
-// Take is one request of cost units to a bucket that is Short: Available, Charge and Decision
+// Take is one request of cost units, with a floor, to a bucket that is Short: Available, Charge and Decision
 // in one step, for speed. It counts in ticks of 1/Den µs. ok is false for a bucket in debt
 // beyond its overdraft.
-func Take(l *weir.Limit, s State, cost, now int64) (
+func Take(l *weir.Limit, s State, cost, floor, now int64) (
 	after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted, ok bool,
 ) {
+	need := cost + floor
 	interval, span := l.Interval(), l.Span()
 	den := interval.Den
 	unit, left := interval.Whole*den+interval.Num, span.Whole*den+span.Num
@@ -187,7 +188,7 @@ func Take(l *weir.Limit, s State, cost, now int64) (
 	}
 	remaining = left / unit
 	after = s
-	if granted = cost <= remaining; granted && cost > 0 {
+	if granted = need <= remaining; granted && cost > 0 {
 		remaining -= cost
 		left -= cost * unit
 		after = later(interval, s, cost, now)
@@ -196,26 +197,27 @@ func Take(l *weir.Limit, s State, cost, now int64) (
 	if ahead >= 0 {
 		resetAfter = algorithm.Micros(ceil(ahead, after.Part))
 	}
-	if cost > remaining {
+	if need > remaining {
 		retryAfter = weir.Never
-		if cost <= l.Most() {
-			retryAfter = algorithm.Micros(algorithm.CeilDiv(cost*unit-left, den))
+		if need <= l.Most() {
+			retryAfter = algorithm.Micros(algorithm.CeilDiv(need*unit-left, den))
 		}
 	}
 	if owed := l.Overdraft()*unit - left; owed > 0 && l.Overdraft() > 0 {
 		delay = algorithm.Micros(algorithm.CeilDiv(owed, den))
 	}
-	return after, remaining, retryAfter, resetAfter, delay, granted, true
+	return after, algorithm.LessFloor(remaining, floor), retryAfter, resetAfter, delay, granted, true
 }
 
 // TakeStep is Take for a bucket that steps.
-func TakeStep(l *weir.Limit, s State, cost, now int64) (
+func TakeStep(l *weir.Limit, s State, cost, floor, now int64) (
 	after State, remaining int64, retryAfter, resetAfter, delay time.Duration, granted bool,
 ) {
 	after = s
+	need := cost + floor
 	s = settle(l, s, now)
 	left := l.Most() - s.Part
-	if granted = cost <= left; granted && cost > 0 {
+	if granted = need <= left; granted && cost > 0 {
 		if s.Part == 0 {
 			s.At = now
 		}
@@ -223,12 +225,12 @@ func TakeStep(l *weir.Limit, s State, cost, now int64) (
 		after = s
 	}
 	resetAfter = algorithm.Micros(until(l, s, 0, now))
-	retryAfter = algorithm.Micros(until(l, s, l.Most()-cost, now))
+	retryAfter = algorithm.Micros(until(l, s, l.Most()-need, now))
 	delay = algorithm.Micros(until(l, s, l.Capacity(), now))
-	if cost > l.Most() {
+	if need > l.Most() {
 		retryAfter = weir.Never
 	}
-	return after, max(0, left), retryAfter, resetAfter, delay, granted
+	return after, algorithm.LessFloor(left, floor), retryAfter, resetAfter, delay, granted
 }
 
 // later is a full instant moved on by cost units, from now if it has passed.

@@ -73,6 +73,7 @@ return {struct.pack('<' .. ('i8'):rep(n), unpack(reply, 1, n))}
 ---- kind bucket
 -- Continuous, and a unit refills in a whole number of µs.
 ---- args cost interval span
+---- capargs most
 ---- shared
 -- Before 7.2 passing numbers to call is slow; from 7.2 on formatting them is. A key is there to the end of the
 -- millisecond of PXAT.
@@ -105,8 +106,8 @@ if raw_ then
 end
 local unit_ = cost_ * interval_
 ---- cap
-local capped_ = full_ > now + span_
-if capped_ then full_ = now + span_ end
+local capped_ = full_ > now + most_
+if capped_ then full_ = now + most_ end
 ---- capped
 if capped_ and unit_ > 0 then bucket_set(key_, full_) end
 ---- fit
@@ -143,6 +144,7 @@ end
 -- ladder holds (k, whole, part) of 8 bytes each, k a power of two from high to low: the time
 -- that k requests take. Adding and comparing them is exact; a product would not be.
 ---- args 'ladder' span spanpart den period refill
+---- capargs most mostpart
 ---- read
 local full_, part_, raw_ = now, 0, redis.call('GET', key_)
 if raw_ then
@@ -163,8 +165,8 @@ if raw_ then
   if at >= now then full_, part_ = at, part end
 end
 ---- cap
-local capped_ = full_ > now + span_
-if capped_ then full_, part_ = now + span_, spanpart_ end
+local capped_ = full_ > now + most_
+if capped_ then full_, part_ = now + most_, mostpart_ end
 ---- capped
 if capped_ and ladder_ ~= '' then
   local text = part_ == 0 and -full_ or 'c' .. struct.pack('<i8i8i8', full_, part_, den_)
@@ -304,6 +306,7 @@ return {struct.pack('<' .. ('i8'):rep(n), unpack(reply, 1, n))}
 ---- kind step
 -- Refilled by whole periods. cap is the most that may be missing.
 ---- args cost most refill period cap
+---- capargs all
 ---- read
 local mark_, missing_, raw_ = now, 0, redis.call('GET', key_)
 if raw_ then
@@ -331,7 +334,7 @@ if raw_ then
 end
 ---- cap
 local capped_ = mark_ > now
-if capped_ then mark_, missing_ = now, math.min(missing_, most_) end
+if capped_ then mark_, missing_ = now, math.min(missing_, all_) end
 ---- capped
 if capped_ and cost_ > 0 then
   local full = mark_ + math.ceil(missing_ / refill_) * period_

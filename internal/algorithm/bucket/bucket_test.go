@@ -207,25 +207,27 @@ func TestTake(t *testing.T) {
 		state, now := bucket.State{}, int64(chance.Begin)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			now += rapid.SampledFrom([]int64{0, 1, 999, 100_000, 500_000, 3_000_000, -1, -700_000}).Draw(t, "by")
-			cost := rapid.Int64Range(0, 60).Draw(t, "cost")
+			cost, floor := rapid.Int64Range(0, 60).Draw(t, "cost"), rapid.Int64Range(-20, 60).Draw(t, "floor")
+			floor = max(0, floor)
 			if rapid.IntRange(0, 9).Draw(t, "charge") == 0 {
 				state = bucket.Charge(limit, state, cost, now)
 			}
 			available := bucket.Available(limit, state, now)
-			after, remaining, retry, reset, delay, granted, ok := bucket.Take(limit, state, cost, now)
+			after, remaining, retry, reset, delay, granted, ok := bucket.Take(limit, state, cost, floor, now)
 			if ok != (available >= 0) {
 				t.Fatalf("%s, %d available: Take says ok %v", limit, available, ok)
 			}
 			if !ok {
 				continue
 			}
-			if granted != (cost <= available) {
+			if granted != (cost+floor <= available) {
 				t.Fatalf("%s, %d available, cost %d: granted %v", limit, available, cost, granted)
 			}
 			if granted {
 				state = bucket.Charge(limit, state, cost, now)
 			}
-			want := bucket.Decision(limit, state, cost, now)
+			want := bucket.Decision(limit, state, cost+floor, now)
+			want.Remaining = max(0, want.Remaining-floor)
 			got := weir.Decision{Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay,
 				At: weir.Instant(now)}
 			if got != want || after != state {

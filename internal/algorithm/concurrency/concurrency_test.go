@@ -31,7 +31,7 @@ func reference(t *rapid.T) {
 		few, any := rapid.Int64Range(1, min(3, limit.Capacity())), rapid.Int64Range(1, weir.MaxUnits)
 		n := rapid.OneOf(few, any).Draw(t, "units")
 		step(t, limit, twin, want, id, n, now)
-		if got, want := twin.Decision(limit, n, now), model.Describe(want, limit, n, now); got != want {
+		if got, want := twin.Decision(limit, n, now), model.Describe(want, limit, n, 0, now); got != want {
 			t.Fatalf("%s: for %d units at %d\n got %+v\nwant %+v", limit, n, now-chance.Begin, got, want)
 		}
 	}
@@ -83,7 +83,7 @@ func manyLeases(t *rapid.T) {
 			Limit: rapid.Int64Range(1, held).Draw(t, "limit"), TTL: time.Microsecond,
 		})
 		n, at := rapid.Int64Range(1, limit.Capacity()).Draw(t, "cost"), now+rapid.Int64Range(-1, 5).Draw(t, "at")
-		if got, want := twin.Decision(limit, n, at), model.Describe(want, limit, n, at); got != want {
+		if got, want := twin.Decision(limit, n, at), model.Describe(want, limit, n, 0, at); got != want {
 			t.Fatalf("%s: for %d units\n got %+v\nwant %+v", limit, n, got, want)
 		}
 	}

@@ -72,16 +72,17 @@ func (s *State) left(l *weir.Limit, slice, elapsed int64) int64 {
 	return left(l, s.sum(l, slice)-oldest, oldest, elapsed)
 }
 
-// Take is one request of cost units to a State that is not Ahead: Available, Charge (if write is true) and Decision in
-// one step.
-func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
+// Take is one request of cost units, with a floor, to a State that is not Ahead: Available, Charge (if write is true)
+// and Decision in one step.
+func (s *State) Take(l *weir.Limit, cost, floor, now int64, write bool, d *weir.Decision) (granted bool) {
 	slice, elapsed := s.clock(l, now)
 	available := s.left(l, slice, elapsed)
-	if granted = algorithm.Fit(available, cost, 1) > 0; granted && cost > 0 && write {
+	if granted = algorithm.Fit(available-floor, cost, 1) > 0; granted && cost > 0 && write {
 		s.charge(l, cost, slice)
 		available -= cost
 	}
-	s.describe(l, available, cost, now, slice, elapsed, d)
+	s.describe(l, available, cost+floor, now, slice, elapsed, d)
+	d.Remaining = algorithm.LessFloor(d.Remaining, floor)
 	return granted
 }
 

@@ -108,17 +108,18 @@ func (s *State) Decision(l *weir.Limit, cost, now int64) weir.Decision {
 	return summary.Decision(l, cost, now)
 }
 
-// Take is one request of cost units to a State that is not Ahead: Available, Charge (if write is true) and Decision in
-// one step.
-func (s *State) Take(l *weir.Limit, cost, now int64, write bool, d *weir.Decision) (granted bool) {
+// Take is one request of cost units, with a floor, to a State that is not Ahead: Available, Charge (if write is true)
+// and Decision in one step.
+func (s *State) Take(l *weir.Limit, cost, floor, now int64, write bool, d *weir.Decision) (granted bool) {
 	used, dead := s.used(l, now)
-	granted = used+cost <= l.Capacity()
+	granted = used+cost+floor <= l.Capacity()
 	if granted && cost > 0 && write {
 		s.charge(cost, s.clock(now), used, dead)
 		used, dead = used+cost, 0
 	}
-	summary := s.summary(l, cost, used, dead)
-	summary.Describe(l, cost, now, d)
+	summary := s.summary(l, cost+floor, used, dead)
+	summary.Describe(l, cost+floor, now, d)
+	d.Remaining = algorithm.LessFloor(d.Remaining, floor)
 	return granted
 }
 

@@ -89,15 +89,16 @@ func Decision(l *weir.Limit, s State, cost, now int64) weir.Decision {
 	return d
 }
 
-// Take is one request of cost units on a state that was written under the limit's own numbers:
+// Take is one request of cost units, with a floor, on a state that was written under the limit's own numbers:
 // Available, Charge and Decision in one step.
-func Take(l *weir.Limit, s State, cost, now int64) (
+func Take(l *weir.Limit, s State, cost, floor, now int64) (
 	after State, remaining int64, retryAfter, resetAfter time.Duration, granted bool,
 ) {
 	after = s
+	need := cost + floor
 	w := open(l, s, now)
 	limit := l.Capacity()
-	if granted = w.Count+cost <= limit; granted && cost > 0 {
+	if granted = w.Count+need <= limit; granted && cost > 0 {
 		w.Count += cost
 		after = w
 	}
@@ -105,12 +106,12 @@ func Take(l *weir.Limit, s State, cost, now int64) (
 		resetAfter = algorithm.Micros(end(l, w.Start, w.Grid) - now)
 	}
 	switch {
-	case cost > limit:
+	case need > limit:
 		retryAfter = weir.Never
-	case w.Count+cost > limit:
+	case w.Count+need > limit:
 		retryAfter = resetAfter
 	}
-	return after, max(0, limit-w.Count), retryAfter, resetAfter, granted
+	return after, algorithm.LessFloor(limit-w.Count, floor), retryAfter, resetAfter, granted
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A window of

@@ -119,7 +119,7 @@ var ticks = []string{
 }
 
 func (p *player) step() {
-	cost := p.cost()
+	cost, floor := p.cost(), p.floor()
 	op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "charge", "refund"}).Draw(p.t, "op")
 	if op != "peek" && cost > 0 {
 		p.Twin.Back(p.now)
@@ -127,13 +127,13 @@ func (p *player) step() {
 	}
 	switch op {
 	case "take":
-		p.take(cost, rapid.SampledFrom([]int64{1, 1, 1, 2, 5, 17, 1 << 40}).Draw(p.t, "times"))
+		p.take(cost, floor, rapid.SampledFrom([]int64{1, 1, 1, 2, 5, 17, 1 << 40}).Draw(p.t, "times"))
 	case "charge":
 		p.charge(cost)
 	case "refund":
 		p.refund(cost, rapid.SampledFrom([]int64{0, 0, 0, 1, -1}).Draw(p.t, "off"))
 	}
-	p.describe(cost)
+	p.describe(cost, floor)
 }
 
 // refund gives units back; every other time, if the algorithm has delays, those of a grant that
@@ -172,6 +172,12 @@ func (p *player) cost() int64 {
 	return 1
 }
 
+// floor is mostly none, and at times more than the limit can hold.
+func (p *player) floor() int64 {
+	most := p.Limit.Most()
+	return rapid.SampledFrom([]int64{0, 0, 0, 1, most / 5, most / 2, most - 1, most, most + 1}).Draw(p.t, "floor")
+}
+
 func (p *player) charge(n int64) {
 	p.Twin.Charge(n, p.now)
 	if n > 0 {
@@ -180,16 +186,18 @@ func (p *player) charge(n int64) {
 	p.taken = p.now
 }
 
-func (p *player) take(cost, times int64) {
+func (p *player) take(cost, floor, times int64) {
 	if cost > 1 {
 		times = min(times, weir.MaxUnits/cost)
 	}
-	granted := algorithm.Fit(p.Twin.Available(p.now), cost, times)
+	claim := weir.Claim{Cost: cost, Floor: floor}
+	granted := algorithm.FitClaim(p.Twin.Available(p.now), &claim, times)
 	read := p.model.Clone()
 	read.Back(p.Limit, p.now)
-	want := model.First(func(k int64) bool { return k >= times || !read.Fits(p.Limit, cost*(k+1), p.now) })
+	want := model.First(func(k int64) bool { return k >= times || !read.Fits(p.Limit, cost*(k+1)+floor, p.now) })
 	if granted != want {
-		p.t.Fatalf("%s at %d: %d × %d units: granted %d, want %d", p.Limit, p.now, times, cost, granted, want)
+		p.t.Fatalf("%s at %d: %d × %d units, floor %d: granted %d, want %d", p.Limit, p.now, times, cost,
+			floor, granted, want)
 	}
 	if granted > 0 {
 		p.charge(cost * granted)
@@ -197,9 +205,11 @@ func (p *player) take(cost, times int64) {
 }
 
 // describe compares the decision with the definitions of its fields.
-func (p *player) describe(cost int64) {
-	p.last = p.Twin.Decision(cost, p.now)
-	if want := model.Describe(p.model, p.Limit, cost, p.now); p.last != want {
-		p.t.Fatalf("%s at %d: for a cost of %d\n got %+v\nwant %+v", p.Limit, p.now, cost, p.last, want)
+func (p *player) describe(cost, floor int64) {
+	p.last = p.Twin.Decision(cost+floor, p.now)
+	p.last.Remaining = algorithm.LessFloor(p.last.Remaining, floor)
+	if want := model.Describe(p.model, p.Limit, cost, floor, p.now); p.last != want {
+		p.t.Fatalf("%s at %d: for a cost of %d, floor %d\n got %+v\nwant %+v", p.Limit, p.now, cost, floor, p.last,
+			want)
 	}
 }

@@ -62,22 +62,22 @@ func New(l *weir.Limit) Model {
 	panic("no model of " + l.Algorithm().String())
 }
 
-// Describe finds a decision by the definitions of its fields: the most units that fit,
-// the first instant at which the cost fits, the first at which the state is fresh.
-func Describe(w Model, l *weir.Limit, cost, now int64) weir.Decision {
+// Describe finds a decision by the definitions of its fields: the most units that fit besides the floor,
+// the first instant at which the cost and the floor fit, the first at which the state is fresh.
+func Describe(w Model, l *weir.Limit, cost, floor, now int64) weir.Decision {
 	w = w.Clone()
 	w.Back(l, now)
 	d := weir.Decision{At: weir.Instant(now)}
-	if w.Fits(l, 0, now) {
-		d.Remaining = First(func(n int64) bool { return !w.Fits(l, n+1, now) })
+	if w.Fits(l, floor, now) {
+		d.Remaining = First(func(n int64) bool { return !w.Fits(l, n+1+floor, now) })
 	}
 	d.RetryAfter = weir.Never
-	if cost <= l.Most() {
+	if cost+floor <= l.Most() {
 		fits := w.Fits
 		if leases, ok := w.(*Leases); ok {
 			fits = leases.promised(now)
 		}
-		d.RetryAfter = wait(func(after int64) bool { return fits(l, cost, now+after) })
+		d.RetryAfter = wait(func(after int64) bool { return fits(l, cost+floor, now+after) })
 	}
 	d.ResetAfter = wait(func(after int64) bool { return w.Fresh(l, now+after) })
 	if debtor, ok := w.(Indebted); ok {
