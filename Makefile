@@ -33,7 +33,7 @@ test:
 # What a bare Debian machine lacks: command:packages.
 COMPILER = go:golang-go cc:gcc,libc6-dev
 TOOLS = redis-server:redis-server redis-cli:redis-tools nginx:nginx-light caddy:caddy haproxy:haproxy php:php-cli curl:curl \
-	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip
+	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip etcd:etcd-server
 
 install = missing=; \
 	for need in $(1); do \

@@ -122,7 +122,10 @@ var storeFields = mapping[Server]{"server_store", "leave it out", []field[Server
 
 var configFields = mapping[Server]{"server_config", "leave it out", []field[Server]{
 	{"token_file", setting("text", func(s *Server) *string { return &s.ConfigToken }),
-		"file with the bearer token for a URL in `--config`", "none"},
+		"file with the bearer token for a URL in `--config`, or the credentials of a " +
+			"[configuration center](../howto/sources.md#configuration-centers)", "none"},
+	{"plain_http", truth(func(s *Server) *bool { return &s.ConfigPlainHTTP }),
+		"read rules by http from other machines: whoever controls the network between can change them", "`false`"},
 	{"poll", duration(100*time.Millisecond, wholeDay, func(s *Server) *time.Duration { return &s.ConfigPoll }),
 		"100ms (for a URL 1s) to 24h: time between reads without a change notification", "`30s`"},
 }}

@@ -26,14 +26,16 @@ type Server struct {
 
 	ConfigToken string        // file with the bearer token of a URL with rules
 	ConfigPoll  time.Duration // between reads of files and URLs
-	Hashes      []string      // URLs of Redis with a hash for each rule; "redis": that of Store
-	HashPrefix  string        // of the keys of Hashes
-	HashChannel string        // announces their changes
-	Refresh     time.Duration // between reads of Redis
-	StartWithin time.Duration // for sources that cannot be read, at the start
-	Ledger      string        // of operators' rules
-	LedgerName  string        // prefix of its keys, and its channel
-	AllowEmpty  bool          // accept an empty rule set
+	// ConfigPlainHTTP accepts rules over http from other machines.
+	ConfigPlainHTTP bool
+	Hashes          []string      // URLs of Redis with a hash for each rule; "redis": that of Store
+	HashPrefix      string        // of the keys of Hashes
+	HashChannel     string        // announces their changes
+	Refresh         time.Duration // between reads of Redis
+	StartWithin     time.Duration // for sources that cannot be read, at the start
+	Ledger          string        // of operators' rules
+	LedgerName      string        // prefix of its keys, and its channel
+	AllowEmpty      bool          // accept an empty rule set
 
 	TrustedProxies []string // addresses and networks; "unix": peers on a Unix socket
 	ClientHeader   string   // such as "X-Forwarded-For"

@@ -81,6 +81,9 @@ func (e *Engine) urlOptions() []urlsource.Option {
 	if e.ConfigToken != "" {
 		opts = append(opts, urlsource.WithTokenFile(e.ConfigToken))
 	}
+	if e.ConfigPlainHTTP {
+		opts = append(opts, urlsource.WithPlainHTTP())
+	}
 	return opts
 }
 

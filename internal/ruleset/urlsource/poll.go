@@ -24,33 +24,75 @@ import (
 func (s *Source) fetch(ctx context.Context, conditional bool) (n ruleset.Update, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	if s.center != nil {
+		text, err := s.center.read(ctx)
+		if err != nil {
+			return n, s.late(ctx, err)
+		}
+		return s.parse(text), nil
+	}
 	request, err := s.request(ctx, conditional)
 	if err != nil {
 		return n, err
 	}
-	response, err := s.client.Do(request)
+	header, body, err := s.call(request, rules.MaxFile+1)
+	asked := request.Header.Get("If-None-Match") + request.Header.Get("If-Modified-Since")
+	if errors.Is(err, errUnchanged) && asked != "" {
+		return s.content, nil
+	}
 	if err != nil {
-		var wrapped *url.Error // it shows the query
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
 		return n, s.late(ctx, err)
 	}
-	defer response.Body.Close()
-	switch {
-	case response.StatusCode == http.StatusNotModified &&
-		request.Header.Get("If-None-Match")+request.Header.Get("If-Modified-Since") != "":
-		return s.content, nil
-	case response.StatusCode != http.StatusOK:
-		s.retryAfter = retryAfter(response.Header.Get("Retry-After"))
-		return n, fmt.Errorf("the server answers %d %s", response.StatusCode, http.StatusText(response.StatusCode))
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, rules.MaxFile+1))
-	if err != nil {
-		return n, s.late(ctx, fmt.Errorf("the answer breaks off: %w", err))
-	}
-	s.remember(response.Header)
+	s.remember(header)
 	return s.parse(body), nil
+}
+
+// A statusError is an answer without content. 304 is one.
+type statusError int
+
+const errUnchanged = statusError(http.StatusNotModified)
+
+func (e statusError) Error() string {
+	return fmt.Sprintf("the server answers %d %s", int(e), http.StatusText(int(e)))
+}
+
+// call sends a request, and reads at most limit bytes of the answer.
+func (s *Source) call(request *http.Request, limit int64) (http.Header, []byte, error) {
+	response, err := s.send(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := readAll(response, limit)
+	return response.Header, body, err
+}
+
+// readAll reads at most limit bytes of an answer, and closes it.
+func readAll(response *http.Response, limit int64) ([]byte, error) {
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
+	if err != nil {
+		return nil, fmt.Errorf("the answer breaks off: %w", err)
+	}
+	return body, nil
+}
+
+// send returns a response with the status 200. Errors do not show the query.
+func (s *Source) send(request *http.Request) (*http.Response, error) {
+	request.Header.Set("User-Agent", "weir")
+	response, err := s.client.Do(request)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return nil, wrapped.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	s.retryAfter = retryAfter(response.Header.Get("Retry-After"))
+	response.Body.Close()
+	return nil, statusError(response.StatusCode)
 }
 
 // late replaces an error by a timeout if the time was over.
@@ -67,7 +109,6 @@ func (s *Source) request(ctx context.Context, conditional bool) (*http.Request, 
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/yaml, text/yaml;q=0.9, */*;q=0.5")
-	request.Header.Set("User-Agent", "weir")
 	if s.tokenFile != "" {
 		token, err := readToken(s.tokenFile)
 		if err != nil {

@@ -9,6 +9,9 @@
 // from this machine; and only from the named host, not from one that it redirects to. The content
 // type does not matter. A body over the maximum of a file of rules, after decompression, is not read
 // further.
+//
+// A URL of a configuration center, such as nacos+https://, is read by the protocol of the center, which announces
+// changes.
 package urlsource
 
 import (
@@ -39,6 +42,8 @@ type Source struct {
 	name              string // in errors, without a query, which may be secret
 	interval, timeout time.Duration
 	tokenFile         string
+	plainHTTP         bool
+	center            center // nil for a file on a web server
 	client            *http.Client
 
 	content    ruleset.Update // read last, with or without mistakes
@@ -59,7 +64,11 @@ func WithInterval(every time.Duration) Option { return func(s *Source) { s.inter
 // so the token can be changed at any time.
 func WithTokenFile(path string) Option { return func(s *Source) { s.tokenFile = path } }
 
-// New makes a source of the rules at an absolute URL with https, or http on this machine.
+// WithPlainHTTP accepts http from other machines: whoever controls the network between can change the rules.
+func WithPlainHTTP() Option { return func(s *Source) { s.plainHTTP = true } }
+
+// New makes a source of the rules at an absolute URL with https, or http on this machine. The URL of a configuration
+// center has the name of its protocol in front: consul+https, nacos+https, apollo+https, etcd+https.
 func New(address string, opts ...Option) (*Source, error) {
 	s := &Source{interval: defaultInterval, timeout: defaultTimeout,
 		client: &http.Client{
@@ -76,9 +85,12 @@ func New(address string, opts ...Option) (*Source, error) {
 				"fragment; for a token, give its file"}
 	}
 	s.url, s.name = u, u.Scheme+"://"+u.Host+u.EscapedPath()
+	if s.center, err = s.centerOf(u); err != nil {
+		return nil, err
+	}
 	if !s.trusted(u) {
 		return nil, &weir.InputError{Field: "url", Given: s.name,
-			Allowed: "https, or http on this machine"}
+			Allowed: "https, or http on this machine; server.config.plain_http allows http from others"}
 	}
 	if s.interval < time.Second || s.interval > 24*time.Hour {
 		return nil, &weir.InputError{Field: "interval", Given: s.interval, Allowed: "1s to 24h"}
@@ -91,7 +103,7 @@ func (s *Source) trusted(u *url.URL) bool {
 	if u.Scheme != "http" {
 		return u.Scheme == "https"
 	}
-	if u.Hostname() == "localhost" {
+	if s.plainHTTP || u.Hostname() == "localhost" {
 		return true
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
@@ -126,7 +138,20 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 
 // Wait implements ruleset.Source.
 func (s *Source) Wait(ctx context.Context) {
-	timer := time.NewTimer(s.pause())
+	if s.center == nil || s.failures > 0 {
+		sleep(ctx, s.pause())
+		return
+	}
+	began := time.Now()
+	if err := s.await(ctx); err != nil {
+		sleep(ctx, s.pause())
+		return
+	}
+	sleep(ctx, minGap-time.Since(began))
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
