@@ -313,7 +313,7 @@ func TestBatchWithoutMGET(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if err := client.Do(t.Context(), client.B().Arbitrary("ACL", "SETUSER", "ann", "-mget").Build()).Error(); err != nil {
+	if err := client.Do(t.Context(), redisconn.Command{Name: "ACL", Args: []string{"SETUSER", "ann", "-mget"}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for name, spec := range map[string]weir.Spec{"whole": weir.PerHour(10), "fraction": weir.PerHour(7)} {

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redisconn"
 )
@@ -33,7 +31,7 @@ type Updates struct {
 	channel string
 
 	mu     sync.Mutex
-	client rueidis.Client // nil: not connected yet
+	client redisconn.Client // nil: not connected yet
 	closed bool
 }
 
@@ -51,7 +49,7 @@ func NewUpdates(url string, opts ...Option) (*Updates, error) {
 }
 
 // connect returns the connection, and makes it first if necessary.
-func (u *Updates) connect(ctx context.Context) (rueidis.Client, error) {
+func (u *Updates) connect(ctx context.Context) (redisconn.Client, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -75,8 +73,8 @@ func (u *Updates) Publish(ctx context.Context, message []byte) error {
 	if err != nil {
 		return u.explain(ctx, err)
 	}
-	publish := client.B().Publish().Channel(u.channel).Message(rueidis.BinaryString(message)).Build()
-	if err := client.Do(ctx, publish).Error(); err != nil {
+	publish := redisconn.Command{Name: "PUBLISH", Args: []string{u.channel, string(message)}}
+	if err := client.Do(ctx, publish).Err(); err != nil {
 		return u.explain(ctx, err)
 	}
 	return nil
@@ -94,13 +92,12 @@ func (u *Updates) Subscribe(ctx context.Context, receive func(message []byte), m
 	defer cancel(nil)
 	late := time.AfterFunc(subscribeTime, func() { cancel(errors.New("the subscription is not confirmed")) })
 	defer late.Stop()
-	confirmed := rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
-		if s.Kind == "subscribe" && late.Stop() {
+	confirmed := func() {
+		if late.Stop() {
 			missed()
 		}
-	})
-	subscribe := client.B().Subscribe().Channel(u.channel).Build()
-	err = client.Receive(confirmed, subscribe, func(m rueidis.PubSubMessage) { receive([]byte(m.Message)) })
+	}
+	err = client.Receive(ctx, u.channel, confirmed, func(message string) { receive([]byte(message)) })
 	if err == nil {
 		err = errors.New("the subscription has ended")
 	}

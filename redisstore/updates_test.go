@@ -182,8 +182,8 @@ func TestUpdatesThatRedisRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	user := store.B().Arbitrary("ACL", "SETUSER", "bob", "on", ">secret", "~*", "+@all", "resetchannels").Build()
-	if err := store.Do(t.Context(), user).Error(); err != nil {
+	user := redisconn.Command{Name: "ACL", Args: []string{"SETUSER", "bob", "on", ">secret", "~*", "+@all", "resetchannels"}}
+	if err := store.Do(t.Context(), user).Err(); err != nil {
 		t.Fatal(err)
 	}
 	updates := openUpdates(t, strings.Replace(server.URL(), "redis://", "redis://bob:secret@", 1))

@@ -182,7 +182,7 @@ func TestTheReadmesFirstScreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	screen := strings.Join(strings.SplitAfter(text, "\n")[:60], "")
-	for _, want := range []string{"\ngo run ./server/cmd/weir serve", "\nmake test"} {
+	for _, want := range []string{"\ngo run -tags small ./server/cmd/weir serve", "\nmake test"} {
 		if !strings.Contains(screen, want) {
 			t.Errorf("the first screen of README.md has no %q", strings.TrimSpace(want))
 		}

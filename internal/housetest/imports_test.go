@@ -153,7 +153,7 @@ var vendors = map[string]struct {
 	homes  []string
 	reason string
 }{
-	"github.com/redis/rueidis":            {[]string{"internal/redisconn", "redisstore", "internal/ruleset/redissource", "internal/telemetry/history"}, "the client of what lies in Redis, state and rules; other packages speak weir.Store"},
+	"github.com/redis/rueidis":            {[]string{"internal/redisconn"}, "the client library is replaced, guarded and left out of small programs in one place"},
 	"github.com/redis/go-redis":           {[]string{"contrib/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/yamltree", "internal/ratelimitconf", "tools/internal/ruletest", "tools/ruleimport", "contrib/import-kong", "contrib/import-spring"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
@@ -295,6 +295,17 @@ func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
 	}
 	if text, _ := read("Makefile"); !strings.Contains(text, "-tags="+tag) {
 		t.Errorf("the Makefile builds and tests without -tags=%s", tag)
+	}
+}
+
+// TestTheSmallServerCompilesNoHeavyPart: the README's first command compiles in half the time.
+func TestTheSmallServerCompilesNoHeavyPart(t *testing.T) {
+	deps := string(goTool(t, "list", "-tags", "small", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./server/cmd/weir"))
+	for _, heavy := range []string{"github.com/redis/rueidis", "google.golang.org/grpc", "go.opentelemetry.io/", "github.com/envoyproxy/",
+		"github.com/klauspost/compress", "github.com/andybalholm/brotli", "github.com/oschwald/"} {
+		if strings.Contains(deps, heavy) {
+			t.Errorf("weir with -tags small compiles %s", heavy)
+		}
 	}
 }
 

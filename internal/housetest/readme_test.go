@@ -265,7 +265,7 @@ var (
 )
 
 // TestTheReadmesServerLimits runs the README's command (built, so that it can be ended) as
-// a stranger would, on the store of the process and on Redis. The refusal that is shown is
+// a stranger would, and the same with the whole program on Redis. The refusal that is shown is
 // the one that comes.
 func TestTheReadmesServerLimits(t *testing.T) {
 	text, err := read("README.md")
@@ -274,7 +274,7 @@ func TestTheReadmesServerLimits(t *testing.T) {
 	}
 	all := blocks("README.md", text)
 	i := slices.IndexFunc(all, func(b block) bool { return b.kind == "sh" })
-	words, ok := strings.CutPrefix(strings.TrimSpace(all[i].text), "go run ./server/cmd/weir ")
+	words, ok := strings.CutPrefix(strings.TrimSpace(all[i].text), "go run -tags small ./server/cmd/weir ")
 	if !ok || all[i+1].kind != "http" {
 		t.Fatalf("README.md begins with %q, and then a block of %q", all[i].text, all[i+1].kind)
 	}
@@ -282,9 +282,9 @@ func TestTheReadmesServerLimits(t *testing.T) {
 	for _, word := range shellWord.FindAllString(words, -1) {
 		args = append(args, strings.Trim(word, `"`))
 	}
-	program := filepath.Join(t.TempDir(), "weir")
-	goTool(t, "build", "-o", program, "./server/cmd/weir")
-	for _, store := range []string{"memory", redistest.Start(t).URL()} {
+	for store, tag := range map[string]string{"memory": "small", redistest.Start(t).URL(): "grpcnotrace"} {
+		program := filepath.Join(t.TempDir(), "weir")
+		goTool(t, "build", "-tags", tag, "-o", program, "./server/cmd/weir")
 		t.Run(strings.SplitN(store, ":", 2)[0], func(t *testing.T) {
 			var got string
 			for range 5 { // on a machine that stands still for a second, other seconds are shown
@@ -295,6 +295,28 @@ func TestTheReadmesServerLimits(t *testing.T) {
 			}
 			t.Errorf("README.md shows\n%s\nwhat comes is\n%s", all[i+1].text, got)
 		})
+	}
+}
+
+// TestTheSmallServerSaysWhatItLeavesOut: a setting that it cannot keep ends the start, and names the way out.
+func TestTheSmallServerSaysWhatItLeavesOut(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "weir")
+	goTool(t, "build", "-tags", "small", "-o", program, "./server/cmd/weir")
+	for _, args := range [][]string{
+		{"--store", "redis://127.0.0.1"}, {"--rules", "redis://127.0.0.1"}, {"--audit", "redis://127.0.0.1"},
+		{"--ledger", "redis://127.0.0.1"}, {"--grpc", "127.0.0.1:0"}, {"--set", "server.otlp=http://127.0.0.1:4318"},
+		{"--set", "server.envoy.config=."}, {"--set", "server.envoy.xds.server=127.0.0.1:1"},
+		{"--set", "server.envoy.http.listen=127.0.0.1:0"}, {"--set", "server.envoy.debug.listen=127.0.0.1:0"},
+		{"--set", "server.geo=countries.mmdb"},
+	} {
+		command := exec.Command(program, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+		said, err := command.CombinedOutput()
+		if err == nil || !strings.Contains(string(said), "build it without the tag") {
+			t.Errorf("%q: %v\n%s", args, err, said)
+		}
+	}
+	if said, err := exec.Command(program, "version").Output(); err != nil || !strings.Contains(string(said), "(small: no Redis,") {
+		t.Errorf("version: %s %v", said, err)
 	}
 }
 

@@ -14,7 +14,8 @@ func TestOpenClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Do(t.Context(), c.B().Set().Key("k").Value("v").Build()).Error(); err != nil || server.Do("GET", "k") != "v" {
+	set := Command{Name: "SET", Keys: []string{"k"}, Args: []string{"v"}}
+	if err := c.Do(t.Context(), set).Err(); err != nil || server.Do("GET", "k") != "v" {
 		t.Error(err)
 	}
 	c.Close()

@@ -4,9 +4,11 @@ package redisconn
 import (
 	"context"
 	"crypto/sha1"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirproject/weir"
 )
@@ -31,6 +33,16 @@ type Conn interface {
 
 	// Close releases the connections that the Conn opened itself.
 	Close()
+}
+
+// DefaultTimeout is the timeout of a Config without one.
+const DefaultTimeout = 50 * time.Millisecond
+
+// A Config says how to connect.
+type Config struct {
+	Timeout time.Duration     // of a call; 0 is DefaultTimeout
+	TLS     *tls.Config       // for a URL with TLS, whose parameters are added to it
+	Warn    func(text string) // receives warnings about the server's configuration; nil drops them
 }
 
 // A Script is a Lua script and its SHA-1, as EVALSHA names it.

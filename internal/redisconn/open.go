@@ -1,3 +1,5 @@
+//go:build !small
+
 package redisconn
 
 import (
@@ -17,19 +19,9 @@ import (
 	"github.com/weirproject/weir/internal/respguard"
 )
 
-// DefaultTimeout is the timeout of a Config without one.
-const DefaultTimeout = 50 * time.Millisecond
-
 // quietest is the least time that a connection may be silent, however short the
 // timeout: queries for the topology use it too.
 const quietest = 100 * time.Millisecond
-
-// A Config says how to connect.
-type Config struct {
-	Timeout time.Duration     // of a call; 0 is DefaultTimeout
-	TLS     *tls.Config       // for a URL with TLS, whose parameters are added to it
-	Warn    func(text string) // receives warnings about the server's configuration; nil drops them
-}
 
 // Open connects to the Redis that a URL names: see redisstore.Open.
 func Open(ctx context.Context, url string, config Config) (Conn, error) {
@@ -39,27 +31,6 @@ func Open(ctx context.Context, url string, config Config) (Conn, error) {
 	}
 	return c, nil
 }
-
-// OpenClient connects with the same URLs, TLS and checks of the server as Open, for data in
-// Redis beside limits, such as rules. The client sends no call twice.
-//
-// The timeout of the Config does not bound its calls, their contexts do; it says for how long (at
-// least 100ms) the server may be silent while calls wait for it, before the connection is given up.
-func OpenClient(ctx context.Context, url string, config Config) (rueidis.Client, error) {
-	conn, err := openConn(ctx, url, config, respguard.Rules)
-	if err != nil {
-		return nil, err
-	}
-	return &client{conn.live.Load().Client, conn}, nil
-}
-
-// client closes what openConn made along with it.
-type client struct {
-	rueidis.Client
-	conn *rueidisConn
-}
-
-func (c *client) Close() { c.conn.Close() }
 
 func openConn(ctx context.Context, url string, config Config, most respguard.Ceilings) (*rueidisConn, error) {
 	if config.Timeout == 0 {

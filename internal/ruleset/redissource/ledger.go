@@ -9,9 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/redis/rueidis"
-
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 )
 
@@ -29,7 +28,7 @@ var (
 	restoreText string
 )
 
-func ledgerScript(text string) *rueidis.Lua { return rueidis.NewLuaScript(stateText + text) }
+func ledgerScript(text string) *redisconn.Script { return redisconn.ScriptOf(stateText + text) }
 
 // A Ledger is a ledger.Ledger in Redis, which any number of processes may share: each change is one
 // script call, and is announced at once.
@@ -43,10 +42,10 @@ type backend struct {
 	source *Source // has the connection settings
 
 	mu     sync.Mutex
-	client rueidis.Client // nil: not connected yet
+	client redisconn.Client // nil: not connected yet
 	closed bool
 
-	change, read, restore *rueidis.Lua
+	change, read, restore *redisconn.Script
 }
 
 // OpenLedger makes a ledger. The first call of a method connects, and each later one while that
@@ -68,7 +67,7 @@ func OpenLedger(url string, opts ...Option) (*Ledger, error) {
 }
 
 // connected returns the connection, and connects if there is no connection.
-func (b *backend) connected(ctx context.Context) (rueidis.Client, error) {
+func (b *backend) connected(ctx context.Context) (redisconn.Client, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -114,8 +113,9 @@ func (b *backend) Get(ctx context.Context, name string) (ledger.Change, error) {
 	if err != nil {
 		return ledger.Change{}, err
 	}
-	value, err := client.Do(ctx, client.B().Hget().Key(b.source.config.keys()[0]).Field(name).Build()).ToString()
-	if rueidis.IsRedisNil(err) {
+	value, err := client.Do(ctx, redisconn.Command{Name: "HGET", Keys: b.source.config.keys()[:1],
+		Args: []string{name}}).Text()
+	if err == redisconn.ErrNil {
 		return ledger.Change{}, fmt.Errorf("ledger: rule %.80q: %w", name, ledger.ErrNoRule)
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *backend) Commit(ctx context.Context, change ledger.Change, seen int64) 
 	c := &b.source.config
 	args := append(c.known(), change.Name, strconv.FormatInt(seen, 10), change.Text(), deleted,
 		strconv.Itoa(c.most), strconv.Itoa(ledger.MaxKept), c.channel)
-	reply, err := b.change.Exec(ctx, client, c.keys(), args).ToArray()
+	reply, err := client.Exec(ctx, b.change, c.keys(), args).List()
 	if err != nil {
 		return 0, fmt.Errorf("redissource: %w; unless this is an answer of Redis, "+
 			"it is unknown whether the change was made", c.foreign(err))
@@ -162,8 +162,8 @@ func (b *backend) Commit(ctx context.Context, change ledger.Change, seen int64) 
 	if len(reply) != 2 {
 		return 0, fmt.Errorf("redissource: %w", errReply)
 	}
-	made, errMade := reply[0].AsInt64()
-	revision, errRevision := reply[1].AsInt64()
+	made, errMade := reply[0].Int()
+	revision, errRevision := reply[1].Int()
 	switch {
 	case errMade != nil || errRevision != nil:
 		return 0, errors.Join(errMade, errRevision)
@@ -193,18 +193,33 @@ func (b *backend) Page(ctx context.Context, from, to int64) (list []ledger.Chang
 	if to > 0 {
 		oldest = strconv.FormatInt(to, 10) + "-0"
 	}
-	history := b.source.config.keys()[2]
-	command := client.B().Xrevrange().Key(history).End(newest).Start(oldest).Count(ledger.HistoryPage).Build()
-	entries, err := client.Do(ctx, command).AsXRange()
+	entries, err := client.Do(ctx, redisconn.Command{Name: "XREVRANGE", Keys: b.source.config.keys()[2:3],
+		Args: []string{newest, oldest, "COUNT", strconv.Itoa(ledger.HistoryPage)}}).List()
 	if err != nil {
 		return nil, false, fmt.Errorf("redissource: %w", err)
 	}
 	for _, e := range entries {
-		c, err := ledger.Decode(e.FieldValues["name"], e.FieldValues["is"])
+		c, err := changeOf(e)
 		if err != nil {
 			return nil, false, err
 		}
 		list = append(list, c)
 	}
 	return list, len(entries) == ledger.HistoryPage && list[len(list)-1].Revision > max(1, to), nil
+}
+
+// changeOf is the change in an entry of the history: an id, and names and values.
+func changeOf(entry redisconn.Reply) (c ledger.Change, err error) {
+	parts, err := entry.List()
+	if err == nil && len(parts) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return c, err
+	}
+	fields, err := parts[1].Map()
+	if err != nil {
+		return c, err
+	}
+	return ledger.Decode(fields["name"], fields["is"])
 }

@@ -2,6 +2,7 @@ package redissource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,9 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/redis/rueidis"
-
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 )
@@ -64,12 +64,13 @@ func (c *config) known() []string {
 // foreign converts errors about a ledger that is not this store's, or that the store's user may not
 // access.
 func (c *config) foreign(err error) error {
-	answer, is := rueidis.IsRedisErr(err)
-	if is && c.claim == Own && strings.HasPrefix(answer.Error(), "NOPERM") {
+	var answer *redisconn.ServerError
+	is := errors.As(err, &answer)
+	if is && c.claim == Own && strings.HasPrefix(answer.Text, "NOPERM") {
 		return fmt.Errorf("%w: the user of this Redis may not keep one: allow it what docs/howto/redis-rules.md says, "+
 			"or start the server with --ledger none (%v)", ledger.ErrForeign, err)
 	}
-	if !is || !strings.HasPrefix(answer.Error(), "FOREIGN the ledger") {
+	if !is || !strings.HasPrefix(answer.Text, "FOREIGN the ledger") {
 		return err
 	}
 	return fmt.Errorf("%w: %s was there before, and is not marked as this store's: "+
@@ -128,7 +129,7 @@ func missing(before, held *snapshot, by ledger.Author) (names, args []string) {
 
 // writeBack writes entries, some in each call, and ends the loss with the last. After an
 // interruption it can be repeated.
-func (b *backend) writeBack(ctx context.Context, client rueidis.Client, args []string, out *ledger.Restored) error {
+func (b *backend) writeBack(ctx context.Context, client redisconn.Client, args []string, out *ledger.Restored) error {
 	c := &b.source.config
 	for {
 		some := args[:min(len(args), 3*restored)]
@@ -139,7 +140,7 @@ func (b *backend) writeBack(ctx context.Context, client rueidis.Client, args []s
 		}
 		all := append(c.known(), end, strconv.Itoa(ledger.MaxKept), c.channel)
 		call, cancel := context.WithTimeout(ctx, replyTimeout)
-		revision, err := b.restore.Exec(call, client, c.keys(), append(all, some...)).AsInt64()
+		revision, err := client.Exec(call, b.restore, c.keys(), append(all, some...)).Int()
 		cancel()
 		if err != nil {
 			return fmt.Errorf("redissource: %w; not all was written back: repeat it", err)

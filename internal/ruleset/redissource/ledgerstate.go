@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/rueidis"
-
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/internal/ruleset/ledger"
 )
@@ -22,18 +21,18 @@ type snapshot struct {
 
 var errReply = errors.New("the script's reply is not understood")
 
-func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rueidis.Lua) (*snapshot, error) {
+func (c *config) readAll(ctx context.Context, client redisconn.Client, script *redisconn.Script) (*snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	args := append(c.known(), strconv.Itoa(c.most), strconv.Itoa(ledger.MaxBytes))
-	reply, err := script.Exec(ctx, client, c.keys(), args).ToArray()
+	reply, err := client.Exec(ctx, script, c.keys(), args).List()
 	if err != nil {
 		return nil, c.foreign(err)
 	}
 	if len(reply) != 5 {
 		return nil, errReply
 	}
-	if many, err := reply[1].AsInt64(); err == nil {
+	if many, err := reply[1].Int(); err == nil {
 		return nil, refuse("too many", "the ledger has over %d rules, or over %d MiB: it has %d", c.most,
 			ledger.MaxBytes>>20, many)
 	}
@@ -41,12 +40,12 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 	if h.Now, err = momentOf(reply[2]); err != nil {
 		return nil, err
 	}
-	if h.Values, err = reply[1].AsStrMap(); err != nil {
+	if h.Values, err = reply[1].Map(); err != nil {
 		return nil, err
 	}
-	mark, errMark := reply[3].ToString()
-	lost, errLost := reply[4].AsInt64()
-	text, err := reply[0].ToString()
+	mark, errMark := reply[3].Text()
+	lost, errLost := reply[4].Int()
+	text, err := reply[0].Text()
 	if err := errors.Join(err, errMark, errLost); err != nil {
 		return nil, err
 	}
@@ -58,8 +57,8 @@ func (c *config) readAll(ctx context.Context, client rueidis.Client, script *rue
 }
 
 // momentOf parses the reply to TIME.
-func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
-	parts, err := reply.AsStrSlice()
+func momentOf(reply redisconn.Reply) (time.Time, error) {
+	parts, err := reply.Texts()
 	if err != nil || len(parts) != 2 {
 		return time.Time{}, errReply
 	}
@@ -71,7 +70,7 @@ func momentOf(reply rueidis.RedisMessage) (time.Time, error) {
 // A ledgerState is the state of a ledger. Messages only say that it has changed.
 type ledgerState struct {
 	config *config
-	script *rueidis.Lua
+	script *redisconn.Script
 	view   *ledger.View
 	held   *snapshot                   // the last accepted reading
 	lost   error                       // non-nil: changes were lost
@@ -89,7 +88,7 @@ func (s *ledgerState) receive(string) bool { return false }
 // read implements state. It accepts a reading unless the script found that changes are lost: then the rules that were
 // read before stay in force. A process accepts its first reading, with a warning. A ledger is not lost if all rules
 // were deleted, because each deletion is a change.
-func (s *ledgerState) read(ctx context.Context, client rueidis.Client) error {
+func (s *ledgerState) read(ctx context.Context, client redisconn.Client) error {
 	held, err := s.config.readAll(ctx, client, s.script)
 	if err != nil {
 		return err

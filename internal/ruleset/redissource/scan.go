@@ -3,14 +3,15 @@ package redissource
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/redis/rueidis"
-
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // A scan reads all hashes once.
 type scan struct {
-	client rueidis.Client
+	client redisconn.Client
 	prefix string
 	most   int
 	known  map[string]*entry // of the last reading, which do not change meanwhile
@@ -42,7 +43,7 @@ func newScan(prefix string, most int, known map[string]*entry) *scan {
 
 // run reads all hashes. Known keys that were not found are read by name before they count as
 // deleted, because SCAN misses keys that migrate from one node to another.
-func (s *scan) run(ctx context.Context, client rueidis.Client) (found map[string]*Hash, err error) {
+func (s *scan) run(ctx context.Context, client redisconn.Client) (found map[string]*Hash, err error) {
 	s.client = client
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.pages.Wait()
@@ -86,9 +87,9 @@ func (s *scan) failed() error {
 
 // masters returns the nodes that hold keys. In a Cluster every one of them must answer, or its rules
 // would look deleted.
-func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
+func (s *scan) masters(ctx context.Context) (list []redisconn.Client, err error) {
 	nodes := s.client.Nodes()
-	if s.client.Mode() != rueidis.ClientModeCluster {
+	if !s.client.Cluster() {
 		for _, node := range nodes {
 			list = append(list, node)
 		}
@@ -99,7 +100,7 @@ func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
 		return nil, err
 	}
 	for _, node := range nodes {
-		id, err := answer(ctx, node, node.B().ClusterMyid().Build()).ToString()
+		id, err := answer(ctx, node, redisconn.Command{Name: "CLUSTER", Sub: "MYID"}).Text()
 		if err != nil { // a replica may be down; a missing master is found below
 			continue
 		}
@@ -116,21 +117,21 @@ func (s *scan) masters(ctx context.Context) (list []rueidis.Client, err error) {
 
 // holders returns the ids of the masters that have slots.
 func (s *scan) holders(ctx context.Context) (map[string]bool, error) {
-	rows, err := answer(ctx, s.client, s.client.B().ClusterSlots().Build()).ToArray()
+	rows, err := answer(ctx, s.client, redisconn.Command{Name: "CLUSTER", Sub: "SLOTS"}).List()
 	if err != nil {
 		return nil, err
 	}
 	ids := make(map[string]bool)
 	for i := range rows {
-		row, err := rows[i].ToArray()
+		row, err := rows[i].List()
 		if err != nil || len(row) < 3 {
 			return nil, fmt.Errorf("the reply to CLUSTER SLOTS is not understood")
 		}
-		master, err := row[2].ToArray()
+		master, err := row[2].List()
 		if err != nil || len(master) < 3 {
 			return nil, fmt.Errorf("the reply to CLUSTER SLOTS is not understood")
 		}
-		id, err := master[2].ToString()
+		id, err := master[2].Text()
 		if err != nil {
 			return nil, err
 		}
@@ -139,23 +140,24 @@ func (s *scan) holders(ctx context.Context) (map[string]bool, error) {
 	return ids, nil
 }
 
-func answer(ctx context.Context, client rueidis.Client, command rueidis.Completed) rueidis.RedisResult {
+func answer(ctx context.Context, client redisconn.Client, command redisconn.Command) redisconn.Reply {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	return client.Do(ctx, command)
 }
 
 // node reads the hashes of one node, except hashes that were read already.
-func (s *scan) node(ctx context.Context, node rueidis.Client, asked map[string]bool) error {
+func (s *scan) node(ctx context.Context, node redisconn.Client, asked map[string]bool) error {
 	pattern := escape(s.prefix) + "*"
 	for cursor := uint64(0); ; {
 		page, err := answer(ctx, node,
-			node.B().Scan().Cursor(cursor).Match(pattern).Count(scanPage).Build()).AsScanEntry()
+			redisconn.Command{Name: "SCAN", Args: []string{strconv.FormatUint(cursor, 10),
+				"MATCH", pattern, "COUNT", strconv.Itoa(scanPage)}}).Page()
 		if err != nil {
 			return err
 		}
 		var keys []string
-		for _, key := range page.Elements {
+		for _, key := range page.Keys {
 			if !asked[key] && strings.HasPrefix(key, s.prefix) {
 				asked[key] = true
 				keys = append(keys, key)
@@ -198,26 +200,27 @@ func (s *scan) read(ctx context.Context, keys []string) error {
 func (s *scan) page(ctx context.Context, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	var sizes, hashes []rueidis.Completed
+	var sizes, hashes []redisconn.Command
 	for _, key := range keys {
-		sizes = append(sizes, s.client.B().MemoryUsage().Key(key).Samples(samples).Build())
+		sizes = append(sizes, redisconn.Command{Name: "MEMORY", Sub: "USAGE", Keys: []string{key},
+			Args: []string{"SAMPLES", strconv.Itoa(samples)}})
 	}
 	page := make([]*Hash, 0, len(keys))
 	var small []string
-	for i, result := range s.client.DoMulti(ctx, sizes...) {
-		size, err := result.AsInt64()
+	for i, result := range s.client.DoMulti(ctx, sizes) {
+		size, err := result.Int()
 		switch {
-		case rueidis.IsRedisNil(err): // deleted meanwhile
+		case err == redisconn.ErrNil: // deleted meanwhile
 		case err != nil:
 			return err
 		case size > MaxHash:
 			page = append(page, foreign(keys[i], fmt.Sprintf("takes %d bytes; a rule takes at most %d", size, MaxHash)))
 		default:
 			small = append(small, keys[i])
-			hashes = append(hashes, s.client.B().Hgetall().Key(keys[i]).Build())
+			hashes = append(hashes, redisconn.Command{Name: "HGETALL", Keys: keys[i : i+1]})
 		}
 	}
-	for i, result := range s.client.DoMulti(ctx, hashes...) {
+	for i, result := range s.client.DoMulti(ctx, hashes) {
 		h, err := s.hash(small[i], result)
 		if err != nil {
 			return err
@@ -230,9 +233,10 @@ func (s *scan) page(ctx context.Context, keys []string) error {
 }
 
 // hash returns the hash of a key; nil: it was deleted meanwhile. An unchanged one is not parsed again.
-func (s *scan) hash(key string, result rueidis.RedisResult) (*Hash, error) {
-	fields, err := result.AsStrMap()
-	if refusal, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(refusal.Error(), "WRONGTYPE") {
+func (s *scan) hash(key string, result redisconn.Reply) (*Hash, error) {
+	fields, err := result.Map()
+	var refusal *redisconn.ServerError
+	if errors.As(err, &refusal) && strings.HasPrefix(refusal.Text, "WRONGTYPE") {
 		return foreign(key, "is no hash; allowed: a hash with the fields of a rule"), nil
 	}
 	if err != nil || len(fields) == 0 {

@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/pause"
 	"github.com/weirproject/weir/internal/redisconn"
@@ -100,10 +98,10 @@ type Source struct {
 	state  state
 	inbox  *inbox
 
-	client  rueidis.Client // nil: not connected
-	release func()         // ends the subscription
-	lost    <-chan error   // receives the end of the connection
-	broken  error          // received from it
+	client  redisconn.Client // nil: not connected
+	release func()           // ends the subscription
+	lost    <-chan error     // receives the end of the connection
+	broken  error            // received from it
 
 	full     bool          // everything is to be read
 	whole    bool          // everything was read and accepted once
@@ -124,7 +122,7 @@ type state interface {
 	receive(message string) bool
 	// read reads everything. It returns errors of the connection, or a *refusal: then the contents
 	// are as before.
-	read(ctx context.Context, client rueidis.Client) error
+	read(ctx context.Context, client redisconn.Client) error
 	// contents returns the current rules. It reports mistakes of messages once.
 	contents() ruleset.Update
 	// turns is when the contents change without a reading, because a change reverts; zero: never.
@@ -311,7 +309,7 @@ func (s *Source) Wait(ctx context.Context) {
 var errEnded = errors.New("the subscription has ended")
 
 // connect makes a client.
-func (s *Source) connect(ctx context.Context) (rueidis.Client, error) {
+func (s *Source) connect(ctx context.Context) (redisconn.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return redisconn.OpenClient(ctx, s.url, redisconn.Config{Timeout: replyTimeout, TLS: s.config.tls})
@@ -324,13 +322,10 @@ func (s *Source) subscribe(ctx context.Context) (err error) {
 		s.client = nil
 		return err
 	}
-	var conn rueidis.DedicatedClient
-	conn, s.release = s.client.Dedicate()
-	onMessage := func(m rueidis.PubSubMessage) { s.inbox.put(m.Message) }
-	s.lost = conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: onMessage})
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	return conn.Do(ctx, conn.B().Subscribe().Channel(s.config.channel).Build()).Error()
+	s.lost, s.release, err = s.client.Subscribe(ctx, s.config.channel, s.inbox.put)
+	return err
 }
 
 // Close implements ruleset.Source.

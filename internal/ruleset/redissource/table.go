@@ -9,8 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/rueidis"
-
+	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/ruleset"
 	"github.com/weirproject/weir/rules"
 )
@@ -69,7 +68,7 @@ func (t *table) remove(key string) {
 }
 
 // read implements state.
-func (t *table) read(ctx context.Context, client rueidis.Client) error {
+func (t *table) read(ctx context.Context, client redisconn.Client) error {
 	found, err := newScan(t.prefix, t.most, t.entries).run(ctx, client)
 	if err != nil {
 		return err

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/weirproject/weir/internal/redisconn"
 	"github.com/weirproject/weir/internal/telemetry"
 )
@@ -43,7 +41,7 @@ type shared struct {
 	last     slot // that was written last; of the goroutine that writes
 
 	mu     sync.Mutex
-	client rueidis.Client // nil: not connected yet
+	client redisconn.Client // nil: not connected yet
 
 	reading sync.Mutex // guards what follows
 	slots   map[slot]*others
@@ -59,7 +57,7 @@ type others struct {
 }
 
 // connected returns the connection, and connects first if necessary.
-func (s *shared) connected(ctx context.Context) (rueidis.Client, error) {
+func (s *shared) connected(ctx context.Context) (redisconn.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {
@@ -101,16 +99,16 @@ func (s *shared) writeSome(ctx context.Context, id string, some []slot, texts ma
 	if err != nil {
 		return nil, err
 	}
-	var commands rueidis.Commands
+	var commands []redisconn.Command
 	for _, one := range some {
-		key := keyPrefix + one.String()
-		commands = append(commands,
-			client.B().Hset().Key(key).FieldValue().FieldValue(id, rueidis.BinaryString(texts[one])).Build(),
-			client.B().Expire().Key(key).Seconds(int64((one.keeps()+time.Hour)/time.Second)).Build())
+		key := []string{keyPrefix + one.String()}
+		seconds := strconv.FormatInt(int64((one.keeps()+time.Hour)/time.Second), 10)
+		commands = append(commands, redisconn.Command{Name: "HSET", Keys: key, Args: []string{id, string(texts[one])}},
+			redisconn.Command{Name: "EXPIRE", Keys: key, Args: []string{seconds}})
 	}
 	new := make([]bool, len(some))
-	for i, result := range client.DoMulti(ctx, commands...) {
-		count, err := result.AsInt64()
+	for i, result := range client.DoMulti(ctx, commands) {
+		count, err := result.Int()
 		if err != nil {
 			return nil, err
 		}
@@ -128,12 +126,12 @@ func Seed(ctx context.Context, url string) (uint64, error) {
 		return 0, err
 	}
 	defer client.Close()
-	key, own := keyPrefix+"seed", strconv.FormatUint(rand.Uint64()|1, 10)
-	err = client.Do(ctx, client.B().Set().Key(key).Value(own).Nx().Build()).Error()
-	if err != nil && !rueidis.IsRedisNil(err) { // nil: there is one
+	key, own := []string{keyPrefix + "seed"}, strconv.FormatUint(rand.Uint64()|1, 10)
+	err = client.Do(ctx, redisconn.Command{Name: "SET", Keys: key, Args: []string{own, "NX"}}).Err()
+	if err != nil && err != redisconn.ErrNil { // nil: there is one
 		return 0, err
 	}
-	text, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
+	text, err := client.Do(ctx, redisconn.Command{Name: "GET", Keys: key}).Text()
 	if err != nil {
 		return 0, err
 	}
@@ -161,11 +159,16 @@ func (s *shared) clockOffset(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	reply, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
+	reply, err := client.Do(ctx, redisconn.Command{Name: "TIME"}).List()
 	if err != nil || len(reply) != 2 {
 		return 0, errors.Join(err, errDocument)
 	}
-	there := time.Unix(reply[0], reply[1]*1000)
+	seconds, err := reply[0].Int()
+	micros, errMicros := reply[1].Int()
+	if err := errors.Join(err, errMicros); err != nil {
+		return 0, err
+	}
+	there := time.Unix(seconds, micros*1000)
 	return began.Add(time.Since(began) / 2).Sub(there), nil
 }
 
@@ -281,12 +284,12 @@ func (s *shared) readSome(ctx context.Context, id string, slots []slot, now time
 	if err != nil {
 		return err
 	}
-	var commands rueidis.Commands
+	var commands []redisconn.Command
 	for _, one := range slots {
-		commands = append(commands, client.B().Hgetall().Key(keyPrefix+one.String()).Build())
+		commands = append(commands, redisconn.Command{Name: "HGETALL", Keys: []string{keyPrefix + one.String()}})
 	}
-	for i, result := range client.DoMulti(ctx, commands...) {
-		documents, err := result.AsStrMap()
+	for i, result := range client.DoMulti(ctx, commands) {
+		documents, err := result.Map()
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/server/internal/rls"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -35,7 +34,7 @@ type Server struct {
 	Status     func() *ruleset.Status // as ruleset.Manager.Status
 	Gate       *gate.Gate
 	Gateway    *httplimit.RuleOptions // of the middleware, for explanations; nil: the defaults
-	RateLimits rls.Options            // of Envoy's rate limit service, likewise
+	RateLimits CallOptions            // of Envoy's rate limit service, likewise
 	// Compile compiles rules as the server does; nil is rules.Compile without options.
 	Compile func(*rules.File) (*rules.Set, error)
 	// ResetRule deletes counts of keys of a rule, as many as it can in a second, beginning at the cursor of the answer

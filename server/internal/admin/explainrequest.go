@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
@@ -25,7 +23,6 @@ import (
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/server/internal/rls"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -121,7 +118,7 @@ type Explainer struct {
 	File    *rules.File            // of Set; nil: rules that do not match are not explained
 	Options *httplimit.RuleOptions // of the gateway; nil: the defaults
 
-	RateLimits rls.Options // of Envoy's rate limit service
+	RateLimits CallOptions // of Envoy's rate limit service
 }
 
 // Explain sends the request through the middleware of the gateway, which does not charge, so that the explanation
@@ -162,25 +159,6 @@ func (x *Explainer) Explain(ctx context.Context, q *ExplainedRequest) (*Explanat
 	e.Answer.End()
 	x.doubtGeo(e.Request)
 	return e, ctx.Err()
-}
-
-// ExplainRateLimit sends the call through Envoy's rate limit service, which does not charge. An error is one of the
-// text.
-func (x *Explainer) ExplainRateLimit(ctx context.Context, text string) (*Explanation, error) {
-	call, err := rls.Explain(ctx, x.Gate, x.Set, x.File, x.RateLimits, []byte(text))
-	var input *weir.InputError
-	switch {
-	case errors.As(err, &input):
-		return nil, web.Refuse(invalid, "%s", strings.TrimPrefix(input.Error(), "weir: "))
-	case err != nil:
-		return nil, err
-	}
-	e := &Explanation{Now: time.Now().UTC(), What: "ratelimit_request", Exceptions: []Exception{},
-		Samples: []telemetry.Sample{}, Code: call.Code, Explanation: *call.Descriptors[call.Lead].Explanation}
-	for _, d := range call.Descriptors {
-		e.Descriptors = append(e.Descriptors, ExplainedDescriptor{readable(d.Text), d.Code, *d.Explanation})
-	}
-	return e, nil
 }
 
 // request is the request as a server receives it.

@@ -66,6 +66,17 @@ func message(err error) string {
 	return engine.Message(err)
 }
 
+// ratelimitName is the name of envoyproxy/ratelimit's program, as which weir is that program.
+const ratelimitName = "ratelimit"
+
+// arguments are those of the command: started as ratelimit, the program is weir ratelimit.
+func (s *System) arguments() []string {
+	if strings.TrimSuffix(filepath.Base(s.Args[0]), ".exe") == ratelimitName {
+		return append([]string{ratelimitName}, s.Args[1:]...)
+	}
+	return s.Args[1:]
+}
+
 func newRoot(system *System) *cobra.Command {
 	var shows bool // the version
 	root := &cobra.Command{
@@ -135,7 +146,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // deleted afterwards, so its path would not work.
 func (s *System) self() string {
 	if strings.Contains(filepath.ToSlash(s.Args[0]), "/go-build") {
-		return "go run ./server/cmd/weir"
+		return goRun
 	}
 	return s.Args[0]
 }

@@ -32,10 +32,6 @@ func (v *server) openGateway(l *listener) error {
 	}
 	sent := v.engine.Metrics.Gateway()
 	v.engine.Metrics.Upstreams(v.upstreams.Services, v.upstreams.Routes)
-	var wrap func(http.RoundTripper) http.RoundTripper
-	if v.otlp != nil {
-		wrap = v.otlp.Transport
-	}
 	handler, err := gateway.New(upstream, limit, gateway.Config{
 		Form:         v.engine.Form,
 		StrictQuery:  v.engine.StrictQuery,
@@ -44,7 +40,7 @@ func (v *server) openGateway(l *listener) error {
 		UpstreamHost: v.engine.UpstreamHost,
 		Transport:    v.transport(upstream),
 		Upstreams:    v.upstreams,
-		Wrap:         wrap,
+		Wrap:         v.wrapper(),
 		Answered:     sent.Answered,
 		Overrides:    v.engine.ForwardOverrides,
 		MaxRequests:  v.engine.UpstreamRequests,

@@ -1,3 +1,5 @@
+//go:build !small
+
 package cli
 
 import (
@@ -10,6 +12,11 @@ import (
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/otlp"
 )
+
+// tracing sends traces and metrics.
+type tracing struct {
+	otlp *otlp.Exporter // nil: off
+}
 
 // openOTLP begins to send traces, before the engine is opened.
 func (v *server) openOTLP(ctx context.Context) (err error) {
@@ -43,9 +50,6 @@ func (v *server) sendMetrics(ctx context.Context) error {
 	return nil
 }
 
-// flushTime is the maximum time for traces and metrics that are left at the end.
-const flushTime = 3 * time.Second
-
 // closeOTLP sends the traces and metrics that are left, within a time.
 func (v *server) closeOTLP(within time.Duration) {
 	if v.otlp == nil {
@@ -70,4 +74,12 @@ func (d *httpServer) traced(v *server, l *listener) *httpServer {
 		return v.otlp.Request(l.name, r)
 	}
 	return d
+}
+
+// wrapper is what adds spans to the requests of the gateway's transport; nil: nothing does.
+func (t *tracing) wrapper() func(http.RoundTripper) http.RoundTripper {
+	if t.otlp == nil {
+		return nil
+	}
+	return t.otlp.Transport
 }

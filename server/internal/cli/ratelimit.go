@@ -1,3 +1,5 @@
+//go:build !small
+
 package cli
 
 import (
@@ -5,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,16 +18,14 @@ import (
 	"github.com/weirproject/weir/server/internal/web"
 )
 
-// ratelimitName is the name of envoyproxy/ratelimit's program, as which weir is that program.
-const ratelimitName = "ratelimit"
-
-// arguments are those of the command: started as ratelimit, the program is weir ratelimit.
-func (s *System) arguments() []string {
-	if strings.TrimSuffix(filepath.Base(s.Args[0]), ".exe") == ratelimitName {
-		return append([]string{ratelimitName}, s.Args[1:]...)
-	}
-	return s.Args[1:]
+// An envoyService has what a server in place of envoyproxy/ratelimit has besides.
+type envoyService struct {
+	limits  *ratelimit.Limits
+	stats   *ratelimit.Stats   // nil: there is no configuration of envoyproxy/ratelimit
+	service *ratelimit.Service // of rate limits; nil: not made yet
 }
+
+func newEnvoyService() envoyService { return envoyService{limits: new(ratelimit.Limits)} }
 
 func newRatelimit(s *System) *cobra.Command {
 	var f ruleFlags

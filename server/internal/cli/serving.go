@@ -21,8 +21,6 @@ import (
 	"github.com/weirproject/weir/server/internal/console"
 	"github.com/weirproject/weir/server/internal/forwardauth"
 	"github.com/weirproject/weir/server/internal/gateway"
-	"github.com/weirproject/weir/server/internal/otlp"
-	"github.com/weirproject/weir/server/internal/ratelimit"
 	"github.com/weirproject/weir/server/internal/resp"
 	"github.com/weirproject/weir/server/internal/web"
 )
@@ -31,13 +29,14 @@ import (
 // has no streams.
 const apiBodies = 30 * time.Second
 
+// flushTime is the maximum time for traces and metrics that are left at the end.
+const flushTime = 3 * time.Second
+
 // A server is the state of one weir serve.
 type server struct {
-	system    *System
-	asked     bool // a flag names a rule source
-	limits    *ratelimit.Limits
-	stats     *ratelimit.Stats   // nil: there is no configuration of envoyproxy/ratelimit
-	service   *ratelimit.Service // of rate limits; nil: not made yet
+	system *System
+	asked  bool // a flag names a rule source
+	envoyService
 	engine    *engine.Engine
 	secrets   secrets
 	listeners      // open or nil
@@ -45,7 +44,7 @@ type server struct {
 	access    accessLog
 	level     *slog.LevelVar
 	life      *lifecycle
-	otlp      *otlp.Exporter // nil: off
+	tracing
 	notify    *notifier
 	optional  bool // http may be left out
 	log       *slog.Logger
@@ -81,8 +80,8 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 		return err
 	}
 	c.Log = log
-	limits := new(ratelimit.Limits)
-	c.Envoy = limits.Source
+	service := newEnvoyService()
+	c.Envoy = service.limits.Source
 	e, err := engine.Read(ctx, c)
 	if err != nil {
 		return err
@@ -94,8 +93,8 @@ func serve(ctx context.Context, s *System, f *ruleFlags, signals, hup <-chan os.
 		warn("the command line shows a password in a URL to every user of this machine: use a variable such as " +
 			"WEIR_STORE, or the file")
 	}
-	v := &server{system: s, asked: f.asked(s), limits: limits, optional: f.optional, engine: e, log: log, level: level,
-		repeated: &repeatedLog{log: log}, notify: s.notifier(log)}
+	v := &server{system: s, asked: f.asked(s), envoyService: service, optional: f.optional, engine: e, log: log,
+		level: level, repeated: &repeatedLog{log: log}, notify: s.notifier(log)}
 	v.life = &lifecycle{unready: v.stopping, log: log}
 	v.life.set(&e.Server)
 	e.Changed = v.changed

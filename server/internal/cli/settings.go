@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/program"
 	"github.com/weirproject/weir/rules"
-	"github.com/weirproject/weir/server/internal/geosource"
-	"github.com/weirproject/weir/server/internal/ratelimit"
 )
 
 // serverSection begins the path of a setting in --set and in messages.
@@ -185,7 +182,7 @@ func (f *ruleFlags) configOf(s *System, warn func(string)) (c engine.Config, err
 		return c, program.Usagef("both --config and --limit are given; write the limit into %s", f.config)
 	}
 	c = engine.Config{Rules: f.config, Limits: f.limits, Stdin: s.In, Version: number(), Locate: locate,
-		Envoy: new(ratelimit.Limits).Source}
+		Envoy: newEnvoyService().limits.Source}
 	c.Secret = func(setting, file string) (string, error) { return s.secret(serverSection+setting, file, warn) }
 	if f.local {
 		c.Secret = func(setting, file string) (string, error) {
@@ -201,10 +198,6 @@ func (f *ruleFlags) configOf(s *System, warn func(string)) (c engine.Config, err
 	})
 	c.Given = f.over(list)
 	return c, err
-}
-
-func locate(files []string, poll time.Duration) (engine.Geo, error) {
-	return geosource.New(files, poll)
 }
 
 // read reads --config.

@@ -48,5 +48,6 @@ func version() string {
 	if revision != "" {
 		revision += dirty + ", "
 	}
-	return fmt.Sprintf("%s (%s%s %s/%s)", number(), revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s%s%s %s/%s)", number(), smallness, revision,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

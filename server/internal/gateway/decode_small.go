@@ -1,0 +1,8 @@
+//go:build small
+
+package gateway
+
+import "github.com/weirproject/weir/httplimit"
+
+// Decoders are none: gzip is the only compression that a small program reads.
+func Decoders() httplimit.Decoders { return nil }
