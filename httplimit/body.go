@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -145,18 +144,16 @@ func (b *replayed) Read(p []byte) (n int, err error) {
 
 func (b *replayed) Close() error { return b.body.Close() }
 
-// withMember is the request with one more member at the begin of the JSON object that is its body. The body was read.
-func (a *attributes) withMember(member string) *http.Request {
-	b := a.replayed
-	begin := bytes.IndexByte(b.text, '{') + 1
-	b.text = slices.Concat(b.text[:begin], []byte(member), []byte(","), b.text[begin:])
+// withBody is the request with another body. The whole body was read.
+func (a *attributes) withBody(text []byte) *http.Request {
+	a.replayed.text = text
 	r := a.request
 	if r.ContentLength > 0 {
-		r.ContentLength = int64(len(b.text))
+		r.ContentLength = int64(len(text))
 		r.Header = r.Header.Clone()
-		r.Header.Set("Content-Length", strconv.Itoa(len(b.text)))
+		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
 	}
-	if text := b.text; r.GetBody != nil { // of a client, whose transport may send the body again
+	if r.GetBody != nil { // of a client, whose transport may send the body again
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
 	}
 	return r

@@ -98,15 +98,15 @@ func (c *call) answerModel(shaped modelError, rule *rules.Rule, v *gate.Verdict)
 	}
 }
 
-// add adds what a rule adds to the body of a request that passes.
+// add asks for the usage in the body of a request that passes.
 func (c *call) add(v *gate.Verdict) {
 	for i := range v.Len() {
 		check := v.At(i)
 		if check.Rule == nil || !check.Rule.AsksUsage() || check.Granted == 0 {
 			continue
 		}
-		if member := check.Rule.Addition(c.attributes.JSON()); member != "" {
-			c.request = c.attributes.withMember(member)
+		if text := check.Rule.Asking(c.attributes.JSON()); text != nil {
+			c.request = c.attributes.withBody(text)
 			return
 		}
 	}

@@ -378,8 +378,8 @@ var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{
 	{"ask_usage", value[Stream]{shape: shape{name: "enabled"}, read: func(d *decoder, p place, n *yaml.Node,
 		s *Stream) {
 		s.AskUsage = new(d.truth(p, n))
-	}}, "`true`: a request for a stream without `stream_options` gets `include_usage`, without which OpenAI's API " +
-		"does not state the usage", "`false`"},
+	}}, "`true`: a request for a stream gets `stream_options.include_usage`, also if it declines it: without, " +
+		"OpenAI's API does not state the usage", "`false`"},
 	{"count", text("cost_settle", func(s *Stream) *string { return &s.Count }),
 		"the units of the part of a response that has passed, a [sum](counting.md#sums): what a stream costs at " +
 			"least that breaks off or does not state its cost, and what `charge: as_it_streams` charges",

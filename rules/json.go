@@ -147,7 +147,7 @@ func (b *builder) jsonPaths() {
 		}
 		paths = append(paths, rule.cost.from.paths()...)
 		if rule.asksUsage {
-			paths = append(paths, streamPath, optionsPath)
+			paths = append(paths, streamPath, optionsPath, usagePath)
 		}
 		answers = append(append(answers, rule.cost.settle.paths()...), rule.passed.paths()...)
 	}

@@ -21,24 +21,32 @@ type modelAPI struct {
 // estimated is the cost of an answer if the request does not bound it.
 const estimated = 1000
 
-// modelAPIs are by the references of the APIs. Tokens that Anthropic reads from its cache are not counted, as its own
-// limits do not.
+// toolsPrompt is the part of a prompt that describes tools.
+const toolsPrompt = "0.25 * bytes(json.tools)"
+
+// modelAPIs are by the references of the APIs. Gemini reads names of both spellings, as ProtoJSON allows. Tokens that
+// Anthropic reads from its cache are not counted, as its own limits do not.
 var modelAPIs = []modelAPI{
 	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000",
-		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt)",
+		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt) + 0.25 * bytes(json.instructions) + " +
+			toolsPrompt,
 		"json.usage.total_tokens or json.response.usage.total_tokens",
 		quarters("choices.*.delta.content", "choices.*.delta.reasoning_content",
 			"choices.*.delta.tool_calls.*.function.arguments", "choices.*.text", "delta"), true, shapeOpenAI},
-	{"anthropic", "json.max_tokens or 1000", "0.25 * bytes(json.messages) + 0.25 * bytes(json.system)",
+	{"anthropic", "json.max_tokens or 1000", "0.25 * bytes(json.messages) + 0.25 * bytes(json.system) + " + toolsPrompt,
 		"json.usage.input_tokens or json.message.usage.input_tokens + " +
 			"json.usage.cache_creation_input_tokens or json.message.usage.cache_creation_input_tokens + " +
 			"json.usage.output_tokens or json.message.usage.output_tokens",
 		quarters("delta.text", "delta.thinking", "delta.partial_json"), false, shapeAnthropic},
-	{"gemini", "json.generationConfig.maxOutputTokens or 1000", "0.25 * bytes(json.contents)",
+	{"gemini", "json.generationConfig.maxOutputTokens or json.generationConfig.max_output_tokens or " +
+		"json.generation_config.maxOutputTokens or json.generation_config.max_output_tokens or 1000",
+		"0.25 * bytes(json.contents) + 0.25 * bytes(json.systemInstruction) or bytes(json.system_instruction) + " +
+			toolsPrompt,
 		"json.usageMetadata.totalTokenCount",
 		quarters("candidates.*.content.parts.*.text", "candidates.*.content.parts.*.functionCall.args"), false,
 		shapeGemini},
-	{"ollama", "json.options.num_predict or 1000", "0.25 * bytes(json.messages) or bytes(json.prompt)",
+	{"ollama", "json.options.num_predict or 1000",
+		"0.25 * bytes(json.messages) or bytes(json.prompt) + 0.25 * bytes(json.system) + " + toolsPrompt,
 		"json.prompt_eval_count + json.eval_count",
 		quarters("message.content", "message.thinking", "message.tool_calls.*.function.arguments", "response",
 			"thinking"), false, shapeOllama},

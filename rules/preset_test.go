@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -201,6 +203,28 @@ func TestPresetsOfModels(t *testing.T) {
 	}
 }
 
+// TestPresetsEstimate: the most tokens of the answer by any of its names, and all that is in the prompt.
+func TestPresetsEstimate(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"max_tokens":90,"messages":["567890"]}`:                                               "openai 93",
+		`{"max_tokens":"90","input":"12345678","instructions":"1234","tools":[{"a":"345678"}]}`: "openai 97",
+		`{"max_tokens":90,"system":"12345678","tools":[12]}`:                                    "anthropic 93",
+		`{"generationConfig":{"maxOutputTokens":"90"},"systemInstruction":{"a":1}}`:             "gemini 92",
+		`{"generationConfig":{"max_output_tokens":90},"system_instruction":{"a":1}}`:            "gemini 92",
+		`{"generation_config":{"maxOutputTokens":90},"contents":[12]}`:                          "gemini 91",
+		`{"generation_config":{"max_output_tokens":90},"tools":[12]}`:                           "gemini 91",
+		`{"options":{"num_predict":90},"prompt":"12345678","system":"1234"}`:                    "ollama 93",
+		`{"options":{"num_predict":-1}}`:                                                        "ollama 1000",
+	} {
+		preset, units, _ := strings.Cut(want, " ")
+		set := loaded(t, "rules: [{name: a, limit: 9000/1m, preset: "+preset+"}]")
+		got, _, err := set.Rules()[0].CostOf(&rules.Request{Attributes: posted{attributes{}, set, body}})
+		if err != nil || fmt.Sprint(got) != units {
+			t.Errorf("%s costs %d (%v), want %s", body, got, err, want)
+		}
+	}
+}
+
 // TestPresetsCountStreams: the texts of all events of an API are counted, or a client chooses an endpoint, or tools, that
 // are not.
 func TestPresetsCountStreams(t *testing.T) {
@@ -297,4 +321,41 @@ func fileOf(t *testing.T, fields []string) *rules.File {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// FuzzAsking: the body that asks for the usage is JSON, asks for it, and is otherwise the client's.
+func FuzzAsking(f *testing.F) {
+	for _, body := range []string{`{"stream":true}`, "\ufeff {\"stream\":true,\"stream_options\":null}", `{"stream":true,"stream_options":{ }}`,
+		`{"stream":true,"stream_options":{"include_usage":false,"b":[{}]},"x":"{"}`, `{"stream_options":{},"stream":true,"stream_options":{"include_usage":null}}`} {
+		f.Add([]byte(body))
+	}
+	set, err := rules.Load("f", []byte("rules: [{name: a, preset: openai, limit: 9000/1m}]"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		asking := set.Rules()[0].Asking(set.ReadJSON(bytes.Clone(body)))
+		if asking == nil {
+			return
+		}
+		var before, after map[string]any
+		if json.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &before) != nil {
+			t.Fatalf("%q is not JSON", body)
+		}
+		if err := json.Unmarshal(bytes.TrimPrefix(asking, []byte("\ufeff")), &after); err != nil {
+			t.Fatalf("%q becomes %q: %v", body, asking, err)
+		}
+		options, ok := after["stream_options"].(map[string]any)
+		if !ok || options["include_usage"] != true {
+			t.Fatalf("%q becomes %q", body, asking)
+		}
+		own, _ := before["stream_options"].(map[string]any)
+		if own == nil {
+			own = make(map[string]any)
+		}
+		own["include_usage"], before["stream_options"] = true, own
+		if !reflect.DeepEqual(before, after) {
+			t.Fatalf("%q becomes %q", body, asking)
+		}
+	})
 }

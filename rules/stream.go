@@ -105,22 +105,35 @@ func (b *builder) passed(i int, s *Spec) sum {
 // AsksUsage reports whether the rule adds to requests what makes the API state its usage.
 func (r *Rule) AsksUsage() bool { return r.asksUsage }
 
-// Addition is the member that a rule that AsksUsage adds to the body of a request, before the other members; "" if it
-// adds none.
-func (r *Rule) Addition(body *JSON) string {
-	if body == nil || body.values == nil {
-		return ""
+// Asking is the body of a request for a stream with what makes the API state its usage, for a rule that AsksUsage; nil
+// if the body stays. A request that declines the usage is changed too: its cost would be a guess.
+func (r *Rule) Asking(body *JSON) []byte {
+	if body == nil {
+		return nil
 	}
-	stream, options := body.at(streamPath), body.at(optionsPath)
-	if string(stream.Text) != "true" || stream.Kind != jsonvalues.Bool || options.Kind != jsonvalues.Missing ||
-		options.Doubtful {
-		return ""
+	document, ok := body.values.(*jsonvalues.Document)
+	if !ok {
+		return nil
 	}
-	return `"stream_options":{"include_usage":true}`
+	stream, options, usage := body.at(streamPath), body.at(optionsPath), body.at(usagePath)
+	const member = `"include_usage":true`
+	switch {
+	case stream.Kind != jsonvalues.Bool || string(stream.Text) != "true" || options.Doubtful || usage.Doubtful:
+	case options.Kind == jsonvalues.Missing:
+		return document.WithMember(nil, `"`+optionsPath+`":{`+member+`}`)
+	case options.Kind == jsonvalues.Null:
+		return document.With(&options, `{`+member+`}`)
+	case options.Kind == jsonvalues.Object && usage.Kind == jsonvalues.Missing:
+		return document.WithMember(&options, member)
+	case usage.Kind == jsonvalues.Null || usage.Kind == jsonvalues.Bool && string(usage.Text) != "true":
+		return document.With(&usage, "true")
+	}
+	return nil
 }
 
 // Paths of OpenAI's API.
 const (
 	streamPath  = "stream"
 	optionsPath = "stream_options"
+	usagePath   = "stream_options.include_usage"
 )

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"math/big"
 	"slices"
@@ -116,6 +117,12 @@ func numberOf(text string) (n *big.Rat, ok bool) {
 	return n, ok && n.Sign() >= 0
 }
 
+// isDecimal reports whether a text is digits, perhaps with a dot: services read such a text as a number.
+func isDecimal(text []byte) bool {
+	rest := bytes.Trim(text, "0123456789.")
+	return len(text) > 0 && len(rest) == 0 && text[0] != '.' && bytes.Count(text, []byte(".")) < 2
+}
+
 // of is the number of a quantity that stands in a body; body may be nil.
 func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 	switch {
@@ -132,7 +139,9 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 		return nil, false
 	case q.kind == jsonSize:
 		return new(big.Rat).SetInt64(value.Size), true
-	case value.Kind != jsonvalues.Number || value.Cut:
+	case value.Cut || value.Kind == jsonvalues.Text && !isDecimal(value.Text):
+		return nil, false
+	case value.Kind != jsonvalues.Number && value.Kind != jsonvalues.Text:
 		return nil, false
 	}
 	return numberOf(string(value.Text))

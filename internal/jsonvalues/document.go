@@ -1,6 +1,10 @@
 package jsonvalues
 
-import "strings"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // A Document is one whole JSON text. It is not safe for concurrent use.
 type Document struct {
@@ -11,14 +15,18 @@ type Document struct {
 }
 
 // NewDocument reads a text, which must not change later. Values at paths other than these are read when they are
-// needed, each in a pass of its own. A text that is not JSON, and a list, have a doubtful value at every path.
+// needed, each in a pass of its own. A text that is not JSON, and a list, have a doubtful value at every path. A
+// byte-order mark before the text is skipped, as many services do.
 func NewDocument(text []byte, paths *Paths) *Document {
 	if paths == nil {
 		paths = &Paths{nodes: []node{{value: none}}}
 	}
 	r, documents := paths.Reader(), 0
 	r.Each = func([]Value) { documents++ }
-	r.Write(text)
+	if bytes.HasPrefix(text, []byte(bom)) {
+		r.read = int64(len(bom))
+	}
+	r.Write(text[r.read:])
 	read := r.Close() == nil && documents == 1 && !r.batch
 	return &Document{text: text, paths: paths, values: r.values, read: read}
 }
@@ -39,6 +47,25 @@ func (d *Document) At(path string) Value {
 		return Value{}
 	}
 	return NewDocument(d.text, one).At(path)
+}
+
+// With is the whole text with another value in place of v, which is of the document.
+func (d *Document) With(v *Value, text string) []byte {
+	return slices.Concat(d.text[:v.at], []byte(text), d.text[v.at+int64(len(v.In(d.text))):])
+}
+
+// WithMember is the whole text with one more member at the begin of v, an object of the document; nil is the document.
+func (d *Document) WithMember(v *Value, member string) []byte {
+	var from int64
+	if v != nil {
+		from = v.at
+	}
+	begin := from + int64(bytes.IndexByte(d.text[from:], '{')) + 1
+	rest := d.text[begin:]
+	if next := rest[blanks(rest):]; next[0] != '}' {
+		member += ","
+	}
+	return slices.Concat(d.text[:begin], []byte(member), rest)
 }
 
 // Plain is the text of a value that all services read alike: a text, a word, or a whole number. "" is missing or null.

@@ -350,7 +350,14 @@ func TestModelsGetEachByte(t *testing.T) {
 	url := front(t, newGateway(t, service.URL, limit)).URL
 	for _, test := range []struct{ path, body, want string }{
 		{"/openai", `{"model":"m", "stream":true}`, `68 {"stream_options":{"include_usage":true},"model":"m", "stream":true}`},
-		{"/openai", ` { "stream":true,"stream_options":{}}`, `37  { "stream":true,"stream_options":{}}`},
+		{"/openai", ` { "stream":true,"stream_options":{ }}`, `58  { "stream":true,"stream_options":{"include_usage":true }}`},
+		{"/openai", `{"stream":true,"stream_options":{"a":1} }`, `62 {"stream":true,"stream_options":{"include_usage":true,"a":1} }`},
+		{"/openai", `{"stream":true,"stream_options":null}`, `55 {"stream":true,"stream_options":{"include_usage":true}}`},
+		{"/openai", `{"stream":true,"stream_options":{"include_usage":false}}`, `55 {"stream":true,"stream_options":{"include_usage":true}}`},
+		{"/openai", `{"stream":true,"stream_options":{"include_usage":true}}`, `55 {"stream":true,"stream_options":{"include_usage":true}}`},
+		{"/openai", `{"stream":true,"stream_options":1}`, `34 {"stream":true,"stream_options":1}`},
+		{"/openai", `{"stream":true,"stream_options":{},"Stream_options":{}}`, `55 {"stream":true,"stream_options":{},"Stream_options":{}}`},
+		{"/openai", "\ufeff{\"stream\":true}", "58 \ufeff{\"stream_options\":{\"include_usage\":true},\"stream\":true}"},
 		{"/openai", `{"stream":false}`, `16 {"stream":false}`},
 		{"/openai", `{"stream":true`, `14 {"stream":true`},
 		{"/anthropic", `{"model":"m","stream":true}`, `27 {"model":"m","stream":true}`},
