@@ -12,10 +12,10 @@ GUIDED =
 # A checkout that belongs to somebody else must build too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 
-# The modules of the workspace (go.work), and those of measurements and of the console's tests, whose requirements must
-# not change what is shipped.
+# The modules of the workspace (go.work), and those of measurements, of adapters of frameworks and of the console's
+# tests, whose requirements must not change what is shipped.
 MODULES := $(shell go list -m -f '{{.Dir}}')
-APART = bench server/internal/console/browser server/internal/agents
+APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/internal/agents
 
 .PHONY: test tools compiler check fuzz plain cover race run bench fmt tidy diagrams
 

@@ -3,6 +3,8 @@ module github.com/weirproject/weir/examples
 go 1.26.0
 
 require (
+	github.com/go-chi/chi/v5 v5.5.0
+	github.com/gorilla/mux v1.8.1
 	github.com/weirproject/weir v0.0.0
 	github.com/weirproject/weir/grpclimit v0.0.0
 	google.golang.org/grpc v1.85.0

@@ -49,9 +49,10 @@ type served struct {
 	after    context.Context // of the follow-up, which goes on after the client leaves
 	notify   func(Outcome, error)
 
-	unsent     bool // a client's request was surely not sent
-	unfinished bool // see Unfinished
-	cut        bool // the response was: see paced
+	unsent     bool     // a client's request was surely not sent
+	stops      []func() // called before the response is concluded, the last one first
+	unfinished bool     // see Unfinished
+	cut        bool     // the response was: see paced
 
 	computed bool // cost was called
 	units    int64
@@ -74,14 +75,14 @@ func (c *config) serve(w http.ResponseWriter, p admission, next http.Handler) {
 // serveWithFollowUp does the follow-up even if the handler panics or the request's context ends.
 func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http.Handler) {
 	r, s := p.request, c.watch(p, w.Header())
-	defer s.conclude()
+	defer s.end(w)
 	client := r.Context()
 	if p.followUp.detached > 0 {
 		detached, end := detach(client, p.followUp.detached)
-		defer end()
+		s.stops = append(s.stops, end)
 		r, w = r.WithContext(detached), &detachedWriter{ResponseWriter: w, client: client, served: s}
 	}
-	defer s.keep(r.Context())()
+	s.stops = append(s.stops, s.keep(r.Context()))
 	if !pause.For(p.delay, client.Done()) {
 		c.unavailable(w, r)
 		return
@@ -92,11 +93,26 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	}
 	if len(p.followUp.paced) > 0 {
 		ctx, stop := context.WithCancel(r.Context())
-		defer stop()
+		s.stops = append(s.stops, stop)
 		r = r.WithContext(ctx)
 		s.pace(stop)
 	}
 	s.run(next, w, r)
+}
+
+// end ends a request. Frameworks other than net/http send a stream after its handler has returned: their writer has a
+// method Later, which keeps the function until then, and reports whether it does.
+func (s *served) end(w http.ResponseWriter) {
+	end := func() {
+		for _, stop := range slices.Backward(s.stops) {
+			stop()
+		}
+		s.conclude()
+	}
+	framework, ok := w.(interface{ Later(end func()) bool })
+	if !ok || !s.returned || !framework.Later(end) {
+		end()
+	}
 }
 
 // watch makes the record of a response with this header to a request that has a follow-up.

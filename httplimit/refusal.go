@@ -108,15 +108,24 @@ func Template(contentType string, template interface{ Execute(io.Writer, any) er
 	}
 }
 
-// answer writes a refusal. It ignores write errors: the connection is gone.
+// answer writes a refusal. It ignores write errors: the connection is gone. Frameworks that render errors themselves
+// have a writer with a method Refuse, which reports whether it does so. The fields are in the header by then.
 func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal, body Body) {
 	refusal.Message, refusal.Language = refusal.say(r.Header["Accept-Language"])
 	if refusal.RequestID == "" {
 		refusal.RequestID = requestid.For(r.Header)
 	}
-	call := c.grpc && rpcstatus.Is(r)
+	framework, ok := w.(interface{ Refuse(*Refusal) bool })
 	h := w.Header()
 	h.Set(requestid.Field, refusal.RequestID)
+	h.Set("Cache-Control", "no-store")
+	if refusal.Exceeded && refusal.RetryAfter > 0 {
+		h.Set(fieldRetry, integer(refusal.RetryAfter))
+	}
+	if ok && framework.Refuse(refusal) {
+		return
+	}
+	call := c.grpc && rpcstatus.Is(r)
 	var text []byte
 	if call {
 		h.Add("Vary", "Accept-Language")
@@ -125,10 +134,6 @@ func (c *config) answer(w http.ResponseWriter, r *http.Request, refusal *Refusal
 	}
 	if refusal.Language != "" {
 		h.Set("Content-Language", refusal.Language)
-	}
-	h.Set("Cache-Control", "no-store")
-	if refusal.Exceeded && refusal.RetryAfter > 0 {
-		h.Set(fieldRetry, integer(refusal.RetryAfter))
 	}
 	if call {
 		status := rpcstatus.Answer{Status: refusal.Status, Exceeded: refusal.Exceeded, Message: refusal.Message,

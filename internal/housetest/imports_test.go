@@ -155,6 +155,8 @@ var vendors = map[string]struct {
 }{
 	"github.com/redis/rueidis":            {[]string{"internal/redisconn"}, "the client library is replaced, guarded and left out of small programs in one place"},
 	"github.com/redis/go-redis":           {[]string{"contrib/goredisconn"}, "only for programs that have such a client already: others should not compile a second one"},
+	"github.com/go-chi/chi":               {[]string{"examples/chi"}, "an example of a framework"},
+	"github.com/gorilla/mux":              {[]string{"examples/gorilla"}, "an example of a framework"},
 	"go.yaml.in/yaml":                     {[]string{"rules", "internal/ruleset/ledger", "internal/yamltree", "internal/ratelimitconf", "tools/internal/ruletest", "tools/ruleimport", "contrib/import-kong", "contrib/import-spring"}, "rule files are read in one place, with one strictness; what is imported is read as its own program reads it; tests of rules are files of their own; the ledger only moves fields when a candidate is promoted"},
 	"golang.org/x/text":                   {[]string{"rules"}, "the normaliser nfkc and the distances of languages: Unicode's tables are not ours to keep"},
 	"github.com/go-json-experiment/json":  {[]string{"server/internal/api", "server/internal/admin", "server/internal/console", "server/internal/web", "tools/internal/backtest/page"}, "documents over HTTP are read with one strictness"},
