@@ -1,0 +1,281 @@
+// Package adaptive limits the concurrent requests to a service by its latency: more while the service answers as
+// fast as without load, fewer while requests wait inside it.
+//
+// The limit follows the gradient of latency, as Envoy's adaptive concurrency filter and Netflix's concurrency-limits
+// do:
+//
+//	limit = limit × tolerance × latency without load ÷ latency + headroom
+//
+// Requests in progress are the throughput times the latency (J. Little, 1961), so the first term is the throughput
+// times the latency without load: as many requests as the service works on. The headroom lets a few wait. The
+// latency without load is measured otherwise than in the references, while there is always load: see control.go.
+// With [AIMD] the limit follows refusals and errors of the service instead, as TCP follows lost packets.
+//
+// A [Limiter] is of one process. Several processes before one service have a limit each, and measure at the same times
+// of the wall clock, so that all of them relieve the service.
+//
+// References: docs of Envoy, HTTP filters, Adaptive Concurrency; github.com/Netflix/concurrency-limits,
+// Gradient2Limit; RFC 5681 (additive increase, multiplicative decrease); B. Maurer, Fail at Scale, ACM Queue 13(8),
+// 2015, for the queue.
+package adaptive
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirproject/weir"
+)
+
+// ErrRefused is the error of a request that found the limit reached, and no place in the queue or no answer there.
+var ErrRefused = errors.New("adaptive: the limit of concurrent requests is reached")
+
+// An Algorithm says what a limit follows.
+type Algorithm uint8
+
+const (
+	// Gradient follows the latency, and [Overloaded] outcomes.
+	Gradient Algorithm = iota
+	// AIMD follows [Overloaded] outcomes alone: the limit grows while it is used, and shrinks by a tenth when more than
+	// one in fifty requests has that outcome.
+	AIMD
+)
+
+// A Config configures a Limiter.
+type Config struct {
+	Algorithm Algorithm
+	Min, Max  int     // of the limit, from 1 to 1,000,000; it starts at Min. Equal ones are a fixed limit
+	Classes   []Class // the most important first, at most 16; nil: one class
+	Queue     Queue
+}
+
+// A Class has requests of the same importance.
+type Class struct {
+	Name    string
+	Reserve float64 // share of the limit that the class leaves to others, from 0 to 1; one request is always possible
+}
+
+// A Queue holds requests for a short time that find the limit reached. The zero Queue holds none.
+type Queue struct {
+	For  time.Duration // how long a request may wait, up to a minute
+	Most int           // requests that wait, up to 100,000
+}
+
+// An Outcome is how a request ended.
+type Outcome uint8
+
+const (
+	// Answered is a request whose latency says how loaded the service is.
+	Answered Outcome = iota
+	// Overloaded is a request that the service refused because it has too many, or answered too late.
+	Overloaded
+	// Ignored is a request that says nothing about the load, such as one whose client left.
+	Ignored
+)
+
+// A Limiter limits concurrent requests. It is safe for concurrent use, and starts no goroutines.
+type Limiter struct {
+	classes []Class
+	start   time.Time // the monotonic clock counts from here
+	unix    int64     // start as Unix time in ns
+
+	mu       sync.Mutex
+	control  control
+	inFlight int
+	room     []int // by class: so many requests in flight, and the class must wait
+	queue    queue
+	admitted []uint64 // by class
+	refused  []uint64
+}
+
+// New returns a limiter. An error is a *weir.InputError.
+func New(config Config) (*Limiter, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	if config.Classes == nil {
+		config.Classes = []Class{{}}
+	}
+	n := len(config.Classes)
+	l := &Limiter{classes: slices.Clone(config.Classes), start: time.Now(), control: newControl(config),
+		queue: queue{Queue: config.Queue, classes: make([]line, n)}, room: make([]int, n),
+		admitted: make([]uint64, n), refused: make([]uint64, n)}
+	l.queue.pool.New = newWaiter
+	l.unix = l.start.UnixNano()
+	l.resize()
+	return l, nil
+}
+
+const (
+	mostLimit   = 1_000_000
+	mostWaiting = 100_000
+	mostWait    = time.Minute
+	mostClasses = 16
+)
+
+func (c *Config) check() error {
+	wrong := func(field string, given any, allowed string) error {
+		return &weir.InputError{Field: field, Given: given, Allowed: allowed}
+	}
+	switch q := c.Queue; {
+	case c.Algorithm > AIMD:
+		return wrong("Algorithm", c.Algorithm, "Gradient or AIMD")
+	case c.Min < 1 || c.Min > mostLimit:
+		return wrong("Min", c.Min, "1 to 1000000")
+	case c.Max < c.Min || c.Max > mostLimit:
+		return wrong("Max", c.Max, "Min to 1000000")
+	case len(c.Classes) > mostClasses:
+		return wrong("Classes", len(c.Classes), "at most 16")
+	case q.For < 0 || q.For > mostWait:
+		return wrong("Queue.For", q.For, "0 to 1m")
+	case q.Most < 0 || q.Most > mostWaiting:
+		return wrong("Queue.Most", q.Most, "0 to 100000")
+	case (q.For == 0) != (q.Most == 0):
+		return wrong("Queue", q, "both For and Most, or neither")
+	}
+	for _, class := range c.Classes {
+		if !(class.Reserve >= 0 && class.Reserve <= 1) {
+			return wrong("Reserve", class.Reserve, "0 to 1")
+		}
+	}
+	return nil
+}
+
+// Acquire admits a request of a class, an index of Config.Classes; a class that there is not is the last. If the limit
+// is reached, the request waits in the queue. After a nil error call Release once, when the request is over. Other
+// errors are ErrRefused and the cause of ctx's end.
+func (l *Limiter) Acquire(ctx context.Context, class int) error {
+	class = min(max(class, 0), len(l.classes)-1)
+	l.mu.Lock()
+	if l.enter(class) {
+		l.mu.Unlock()
+		return nil
+	}
+	w := l.enqueue(class)
+	l.mu.Unlock()
+	if w == nil {
+		return ErrRefused
+	}
+	return l.await(ctx, w)
+}
+
+// Release ends a request that Acquire admitted. took is its latency, of which only that of an Answered request counts.
+func (l *Limiter) Release(outcome Outcome, took time.Duration) {
+	now := l.now()
+	l.mu.Lock()
+	l.leave(now, outcome, took)
+	l.mu.Unlock()
+}
+
+// now is the Unix time in ns. It does not jump when the clock is set.
+func (l *Limiter) now() int64 { return l.unix + int64(time.Since(l.start)) }
+
+// enter admits a request of a class, if it need not wait. Requests that wait are no reason to wait: each one that
+// there is room for was admitted when the room came about.
+func (l *Limiter) enter(class int) bool {
+	if l.inFlight >= l.room[class] {
+		l.control.bound = true
+		return false
+	}
+	l.inFlight++
+	l.admitted[class]++
+	l.control.peak = max(l.control.peak, l.inFlight)
+	return true
+}
+
+// enqueue lets a request wait; nil: it is refused.
+func (l *Limiter) enqueue(class int) *waiter {
+	if l.queue.Most == 0 {
+		l.refused[class]++
+		return nil
+	}
+	return l.enqueueAt(l.now(), class)
+}
+
+func (l *Limiter) enqueueAt(now int64, class int) *waiter {
+	w, evicted := l.queue.add(now, class)
+	if evicted != nil {
+		l.refused[evicted.class]++
+	}
+	if w == nil {
+		l.refused[class]++
+	}
+	return w
+}
+
+// leave ends a request, and admits others in its place.
+func (l *Limiter) leave(now int64, outcome Outcome, took time.Duration) {
+	l.inFlight--
+	if l.control.done(now, outcome, float64(took), l.inFlight) {
+		l.resize()
+	}
+	l.admit()
+}
+
+// admit admits requests that wait, the most important class first, and of a class the latest first.
+func (l *Limiter) admit() {
+	for class := 0; l.queue.size > 0 && class < len(l.classes); class++ {
+		for l.queue.waits(class) && l.enter(class) {
+			l.queue.take(class).answer(true)
+		}
+	}
+}
+
+// resize computes the room of each class. While the latency without load is measured, the most important class of
+// several has the whole limit.
+func (l *Limiter) resize() {
+	limit, whole := l.control.allowed()
+	for i, class := range l.classes {
+		l.room[i] = max(1, limit-int(math.Ceil(class.Reserve*float64(limit))))
+	}
+	if len(l.classes) > 1 {
+		l.room[0] = max(1, whole-int(math.Ceil(l.classes[0].Reserve*float64(whole))))
+	}
+}
+
+// A State is what a limiter does at one time.
+type State struct {
+	Limit     int           `json:"limit" doc:"Concurrent requests that are allowed now."`
+	InFlight  int           `json:"in_flight"`
+	Waiting   int           `json:"waiting" doc:"Requests in the queue."`
+	Latency   time.Duration `json:"-"` // of the last measurement; 0: none yet
+	Unloaded  time.Duration `json:"-"` // latency without load; 0: not known yet
+	Measuring bool          `json:"measuring,omitzero" doc:"The limit is lowered to measure the latency without load."`
+	Classes   []ClassState  `json:"classes"`
+}
+
+// A ClassState counts the requests of a class.
+type ClassState struct {
+	Name     string `json:"name,omitzero"`
+	Admitted uint64 `json:"admitted"`
+	Refused  uint64 `json:"refused"`
+}
+
+// State returns the state of the limiter.
+func (l *Limiter) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit, _ := l.control.allowed()
+	s := State{Limit: limit, InFlight: l.inFlight, Waiting: l.queue.size, Latency: time.Duration(l.control.latency),
+		Unloaded: time.Duration(l.control.unloaded), Measuring: l.control.probe.on}
+	for i, class := range l.classes {
+		s.Classes = append(s.Classes, ClassState{class.Name, l.admitted[i], l.refused[i]})
+	}
+	return s
+}
+
+// Adopt takes over what another limiter has learned of the same service. The limiter must not be in use yet.
+func (l *Limiter) Adopt(old *Limiter) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	l.control.adopt(&old.control)
+	for i, class := range l.classes {
+		if j := slices.IndexFunc(old.classes, func(c Class) bool { return c.Name == class.Name }); j >= 0 {
+			l.admitted[i], l.refused[i] = old.admitted[j], old.refused[j]
+		}
+	}
+	l.resize()
+}
