@@ -23,6 +23,8 @@ type Charged struct {
 	Taken weir.Instant
 	Fixed bool // Settle skips it: the rule's cost is fixed
 	Local bool // the local store charged it
+	// Actual, if not nil, is the cost at which SettleOnce and SettleResponse settle it, instead of units.
+	Actual *int64
 
 	steps []step // see ChargeStep
 

@@ -10,7 +10,8 @@ import (
 // maxSettled is the number of claims that one call settles, beside its two leases.
 const maxSettled = weir.MaxClaims - 2
 
-// SettleOnce settles a receipt at its actual cost and releases its leases, once, however often it is called.
+// SettleOnce settles a receipt at its actual cost and releases its leases, once, however often it is called. Negative
+// units leave costs as charged.
 // guard is a lease that was taken in the receipt's decision and is still held; the error is weir.ErrLeaseGone
 // if the receipt was settled before. After another error, call it again with the same units: no step is done
 // twice.
@@ -20,13 +21,13 @@ const maxSettled = weir.MaxClaims - 2
 // are not settled. Claims of other instants than guard's (shadow rules of another call, claims of the local
 // store, other slots of a Redis Cluster) are settled afterwards, at most once.
 func (g *Gate) SettleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
-	if err := checkActual(units); err != nil {
-		return err
+	if units > weir.MaxUnits {
+		return checkActual(units)
 	}
 	return g.settleOnce(ctx, guard, receipt, units)
 }
 
-// settleOnce is SettleOnce, and gives back void charges. Negative units leave costs as charged.
+// settleOnce is SettleOnce, and gives back void charges.
 func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, units int64) error {
 	// Releasing a lease twice has no further effect, so it comes first.
 	if err := g.Release(ctx, receipt); err != nil && !errors.Is(err, weir.ErrLeaseGone) {
@@ -64,6 +65,8 @@ func (c *Charged) target(units int64) int64 {
 	switch {
 	case c.void:
 		return 0
+	case c.Actual != nil:
+		return *c.Actual
 	case c.Fixed || units < 0:
 		return c.Claim.Cost
 	}

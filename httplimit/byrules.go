@@ -12,6 +12,7 @@ import (
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/mcp"
 	"github.com/weirproject/weir/internal/ratefields"
 	"github.com/weirproject/weir/internal/webvalues"
 	"github.com/weirproject/weir/internal/wording"
@@ -179,6 +180,9 @@ func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id 
 	if request != nil && request.Attributes != nil {
 		for _, name := range []string{"Accept", "Accept-Language"} {
 			c.request.Header.Set(name, request.Attributes.Header(name))
+		}
+		if a, ok := request.Attributes.(interface{ Messages() *mcp.Body }); ok {
+			c.attributes.messages = a.Messages()
 		}
 	}
 	c.render(v, request)

@@ -18,14 +18,7 @@ func (a *attributes) MCP(part string) string {
 	if a.messages == nil {
 		return ""
 	}
-	return partOf(&a.messages.Messages[0], part)
-}
-
-func partOf(m *mcp.Message, part string) string {
-	if part == "tool" {
-		return m.Tool
-	}
-	return m.Method
+	return a.messages.Messages[0].Part(part)
 }
 
 // oneMessage is a request with one of the messages of its body.
@@ -35,7 +28,7 @@ type oneMessage struct {
 }
 
 // MCP is a part of the message.
-func (m *oneMessage) MCP(part string) string { return partOf(m.message, part) }
+func (m *oneMessage) MCP(part string) string { return m.message.Part(part) }
 
 // readMessages reads the body as messages.
 func (a *attributes) readMessages() *mcp.Problem {

@@ -41,6 +41,14 @@ type Message struct {
 	name string // what Mcp-Name mirrors
 }
 
+// Part is a part of the message that rules name: tool, or method.
+func (m *Message) Part(part string) string {
+	if part == "tool" {
+		return m.Tool
+	}
+	return m.Method
+}
+
 // A Problem is why a body is not read as messages. It refuses the request.
 type Problem struct {
 	Code   int

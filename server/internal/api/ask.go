@@ -61,7 +61,7 @@ func (a *ask) rulesRequest() *rules.Request {
 
 // gateAsk is the ask for the gate. A claim without a cost has the cost of the ask.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
-	g := gate.Ask{Times: a.times, Lease: a.lease, ID: a.id, Keep: a.keep}
+	g := gate.Ask{Times: a.times, Lease: a.lease, ID: a.id, Keep: a.keep, Rules: a.attributes.body.rules}
 	if a.cost >= 0 {
 		g.Cost = &a.cost
 	}
@@ -83,7 +83,9 @@ func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 type attributes struct {
 	headers, query, cookies, descriptors []pair
 
-	made []byte // that id, if the request has none; empty: not needed yet
+	body body
+	set  *rules.Set // by which the body is read
+	made []byte     // that id, if the request has none; empty: not needed yet
 }
 
 type pair struct{ name, value string }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -96,9 +98,11 @@ func settleBody() *object {
 		"Without it their units stay charged, and no ban counts the request.",
 		number(0, 599, func(c *call) *int64 { return &c.response })}
 	headers := names(func(a *attributes) *[]pair { return &a.headers }, strings.EqualFold)
-	return &object{name: "Settle", required: []string{"token"}, either: []string{"actual", "status"},
+	return &object{name: "Settle", required: []string{"token"}, either: []string{"actual", "status", "json"},
 		members: append(tokenBody().members, actual, status,
-			field{"headers", "Of the response, for rules with count_if.", headers})}
+			field{"headers", "Of the response, for rules with count_if.", headers},
+			field{"json", "The JSON body of the response, or a list of the events of a stream, for rules that read " +
+				"the actual cost from it.", anyJSON(func(c *call) *jsontext.Value { return &c.answered })})}
 }
 
 func cost() field {
@@ -187,6 +191,9 @@ func requestBody() *object {
 			{"cookies", "", names(func(a *attributes) *[]pair { return &a.cookies }, equal)},
 			{"descriptors", "The values of descriptor.NAME in rules. Their order is that of descriptor_keys.",
 				names(func(a *attributes) *[]pair { return &a.descriptors }, equal)},
+			{"json", "The JSON body, for rules that read it; null if the request has none. Without it such a rule is " +
+				"an error, and a cost that reads it has its default.",
+				anyJSON(func(c *call) *jsontext.Value { return &c.last().attributes.body.text })},
 		}}
 }
 
@@ -302,7 +309,7 @@ func (c *call) complete() error {
 	case a.dryRun:
 		a.times = 0
 	}
-	return nil
+	return c.readMessage(a)
 }
 
 func readHost(c *call) error {

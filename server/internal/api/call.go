@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/server/internal/web"
@@ -21,8 +23,9 @@ type call struct {
 	batch bool
 
 	token    string
-	actual   int64 // −1: not given
-	response int64 // the status of one; −1: not given
+	actual   int64          // −1: not given
+	response int64          // the status of one; −1: not given
+	answered jsontext.Value // its body; nil: not given
 
 	verdict   *gate.Verdict // one of verdicts: the one being rendered
 	verdicts  []*gate.Verdict
@@ -37,7 +40,7 @@ type call struct {
 
 func (c *call) reset(a *api) {
 	c.api, c.n, c.batch = a, 0, false
-	c.token, c.actual, c.response, c.responds = "", -1, -1, false
+	c.token, c.actual, c.response, c.answered, c.responds = "", -1, -1, nil, false
 	clear(c.questions)
 	c.verdict, c.questions = c.verdicts[0], c.questions[:0]
 	c.strings, c.out = c.strings[:0], c.out[:0]

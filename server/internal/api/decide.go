@@ -36,7 +36,7 @@ func (a *api) decide(ctx context.Context, c *call) error {
 			c.out = append(c.out, ',')
 		}
 		c.verdict = c.questions[i].Verdict
-		c.appendAnswer(&extras{ask: &c.asks[i], err: c.questions[i].Err})
+		c.appendAnswer(&extras{ask: &c.asks[i], err: c.asks[i].unread(c.questions[i].Err)})
 	}
 	c.out = append(c.out, "]}\n"...)
 	return nil
@@ -81,7 +81,7 @@ func (a *api) ask(ctx context.Context, c *call, ask *ask, aside []weir.Claim) er
 		a.gate.Abandon(ctx, c.verdict)
 		err = ctx.Err()
 	}
-	return err
+	return ask.unread(err)
 }
 
 func (a *api) peek(ctx context.Context, c *call) error {

@@ -73,9 +73,9 @@ var (
 func (a *api) settle(ctx context.Context, c *call) error {
 	headers := c.last().attributes.headers
 	switch {
-	case c.actual < 0 && c.response < 0:
+	case c.actual < 0 && c.response < 0 && c.answered == nil:
 		return web.Invalid("actual", "missing", "0 to 4503599627370496 (2^52) units; 0 cancels; or, for rules with "+
-			"count_if, the status of the response", 0)
+			"count_if, the status of the response, or, for rules that read its body, its json", 0)
 	case c.response <= 0 && len(headers) > 0:
 		return web.Invalid("headers", "given", "headers of a response that has a status", 0)
 	}
@@ -86,6 +86,11 @@ func (a *api) settle(ctx context.Context, c *call) error {
 	guard, err := a.guard(t.Held, t.TTL)
 	if err != nil || t.Held == "" {
 		return web.Invalid("token", "one of a lease", "a token as reserve answered it", 0)
+	}
+	if c.answered != nil {
+		if err := c.price(receipt); err != nil {
+			return err
+		}
 	}
 	// A caller that disconnects may not repeat it.
 	ctx = context.WithoutCancel(ctx)

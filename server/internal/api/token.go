@@ -46,7 +46,7 @@ type charged struct {
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
-	Rule  string `json:"u,omitzero"` // with count_if, or a lease
+	Rule  string `json:"u,omitzero"` // with count_if or cost.settle, or of a lease
 	Once  bool   `json:"i,omitzero"` // of an id
 }
 
@@ -56,7 +56,7 @@ func (t *token) with(c *gate.Charged) {
 		return
 	}
 	claim, rule := &c.Claim, ""
-	if c.Rule != nil && (c.Rule.HasCountIf() || claim.Lease != "") {
+	if c.Rule != nil && (c.Rule.HasCountIf() || c.Rule.Settles() || claim.Lease != "") {
 		rule = c.Rule.Name()
 	}
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
@@ -129,8 +129,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	return &t, receipt, nil
 }
 
-// rule is the rule in force with this name; nil if there is no such rule. Only charges of rules with count_if, and
-// leases, have a name.
+// rule is the rule in force with this name; nil if there is no such rule. Only charges of rules that read responses,
+// and leases, have a name.
 func (a *api) rule(name string) *rules.Rule {
 	if name == "" {
 		return nil

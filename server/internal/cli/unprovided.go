@@ -10,11 +10,11 @@ import (
 
 // checkKeys refuses rules with a key that the front ends cannot fill. At the gateway a rule by user without on_missing
 // would count all clients together where no proxy states users: three requests of a stranger would shut out everybody.
-// Only the gateway reads bodies.
+// The gateway reads bodies, callers of the HTTP API pass them, and so does Envoy to ext_authz.
 func (v *server) checkKeys(set *rules.Set) error {
 	gateway := v.gateway.open()
-	known := map[string]bool{"body": gateway, "user": v.engine.WithoutUsers == "", "route": !gateway,
-		"descriptor": !gateway}
+	known := map[string]bool{"body": gateway || v.http.open() || v.grpc.open(), "user": v.engine.WithoutUsers == "",
+		"route": !gateway, "descriptor": !gateway}
 	for _, rule := range set.Rules() {
 		for need, component := range rule.Unprovided() {
 			if rule.Enabled() && !known[need] {
@@ -41,8 +41,8 @@ func unknownKey(rule *rules.Rule, need, component string) string {
 	remedy := "key by what requests have (header.NAME, cookie.NAME, body.NAME)"
 	switch need {
 	case "body":
-		return fmt.Sprintf("rule %s counts by %s, and only the gateway reads bodies: give --upstream or routes",
-			rule.Name(), component)
+		return fmt.Sprintf("rule %s counts by %s, and Redis clients do not know bodies: give --upstream, routes, "+
+			"--http or --grpc", rule.Name(), component)
 	case "user":
 		remedy = nameUsers
 	}
@@ -72,7 +72,8 @@ func keysNote(set *rules.Set) string {
 func startsWith(need string) string {
 	switch need {
 	case "body":
-		return ": weir serve starts only with a gateway"
+		return ": the gateway reads it, and callers of the HTTP API pass it; ext_authz may; forward-auth, Envoy's " +
+			"rate limit service and RESP refuse requests that need it"
 	case "user":
 		return ": with a gateway, weir serve starts only with server.user_header and --trusted-proxies, or with " +
 			"on_missing in the rule"

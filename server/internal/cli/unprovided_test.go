@@ -3,6 +3,7 @@ package cli_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,13 +27,17 @@ func TestKeysThatNoFrontEndKnowsAreNotAccepted(t *testing.T) {
 		{append([]string{"--config", user}, gateway...), "rule login-user counts by user, which the gateway does not know"},
 		{append([]string{"--config", user, "--set", "server.user_header=X-User"}, gateway...), "counts by user"},
 		{append([]string{"--config", described}, gateway...), "rule a counts by descriptor.a"},
-		{[]string{"--config", body}, "only the gateway reads bodies"},
+		{[]string{"--config", body, "--http", "off", "--resp", "127.0.0.1:0"}, "Redis clients do not know bodies"},
 	} {
-		if r := (call{}).run(t, append([]string{"serve", "--http", "127.0.0.1:0"}, test.args...)...); r.code == 0 || !strings.Contains(r.err, test.want) {
+		http := []string{"serve", "--http", "127.0.0.1:0"}
+		if slices.Contains(test.args, "--http") {
+			http = http[:1]
+		}
+		if r := (call{}).run(t, append(http, test.args...)...); r.code == 0 || !strings.Contains(r.err, test.want) {
 			t.Errorf("%v: want %q:\n%v", test.args, test.want, r)
 		}
 	}
-	for file, want := range map[string]string{user: "rule login-user counts by user", body: "only with a gateway", described: "descriptor.a"} {
+	for file, want := range map[string]string{user: "rule login-user counts by user", body: "callers of the HTTP API pass it", described: "descriptor.a"} {
 		if r := (call{}).run(t, "check", file); !strings.Contains(r.out, "note: "+file+": ") || !strings.Contains(r.out, want) {
 			t.Error(r)
 		}
@@ -70,7 +75,8 @@ func TestKeysThatSomethingProvidesFor(t *testing.T) {
 	skipped := write(t, dir, "skipped.yaml", strings.Replace(loginByUser, "key:", "on_missing: skip, key:", 1))
 	matched := write(t, dir, "matched.yaml", strings.Replace(loginByUser, "path: /login", "user: ann", 1))
 	gateway := []string{"--upstream", "demo", "--gateway", "127.0.0.1:0"}
-	for _, args := range [][]string{{"--config", user}, append([]string{"--config", skipped}, gateway...), append([]string{"--config", matched}, gateway...),
+	body := write(t, dir, "body.yaml", loginByBody)
+	for _, args := range [][]string{{"--config", user}, {"--config", body}, append([]string{"--config", skipped}, gateway...), append([]string{"--config", matched}, gateway...),
 		append([]string{"--config", user, "--set", "server.user_header=X-User", "--trusted-proxies", "127.0.0.1"}, gateway...)} {
 		call{}.serve(t, args...).end()
 	}

@@ -270,3 +270,40 @@ func nothingPasses(t *testing.T, proxy string) {
 	}
 	t.Logf("%d requests: %v", report.Sent, report.Statuses)
 }
+
+// TestEnvoySendsBodies: as the page says, rules read the body then, and the service gets it unchanged. One that Envoy cuts
+// is refused.
+func TestEnvoySendsBodies(t *testing.T) {
+	p := readPage(t)
+	filter, config := tree(t, p.extAuthz), tree(t, p.bootstrap)
+	typed := at(t, filter, "typed_config").(map[string]any)
+	typed["with_request_body"] = map[string]any{"max_request_bytes": 100, "allow_partial_message": true}
+	at(t, typed, "grpc_service").(map[string]any)["initial_metadata"] = at(t, tree(t, p.withToken), "grpc_service", "initial_metadata")
+	at(t, at(t, config, manager...), "http_filters").([]any)[0] = filter
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }))
+	t.Cleanup(upstream.Close)
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weirs := serve(t, "rules: [{name: large, match: {json: {model: large}}, limit: fixed_window 1/1h}]")
+	e := envoytest.Start(t, string(text), "address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
+		"port_value: 3000", "port_value: "+port(t, upstream.Listener.Addr().String()), "port_value: 8082", "port_value: "+weirs.port,
+		"port_value: 8083", "port_value: "+port(t, redistest.FreeAddr(t)), "timeout: 1s", "timeout: 60s")
+	for i, test := range []struct {
+		body string
+		want int
+	}{{`{"model":"large"}`, 200}, {`{"model":"large"}`, 429}, {`{"model":"small"}`, 200}, {`{"model":"small"}` + strings.Repeat(" ", 100), 400}, {"", 400}} {
+		r, _ := http.NewRequest("POST", "http://"+e.Address("in")+"/chat", strings.NewReader(test.body))
+		r.Header.Set("X-Envoy-Auth-Partial-Body", "false")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != test.want || test.want == 200 && string(got) != test.body {
+			t.Errorf("request %d: %s %s", i, response.Status, got)
+		}
+	}
+}

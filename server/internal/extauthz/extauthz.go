@@ -21,8 +21,10 @@
 package extauthz
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -114,15 +116,32 @@ func (s *service) restore(ctx context.Context, a *auth.AttributeContext) (*http.
 		RequestURI: sent.GetPath(),
 		Host:       sent.GetHost(),
 		Header:     headers(sent),
-		Body:       http.NoBody,
 		RemoteAddr: a.GetSource().GetAddress().GetSocketAddress().GetAddress(),
 		Proto:      sent.GetProtocol(), ProtoMajor: 1, ProtoMinor: 1,
 	}
 	if request.Proto == "HTTP/1.0" {
 		request.ProtoMinor = 0
 	}
+	takeBody(request, sent)
 	s.leaveOutEnvoy(ctx, request)
 	return request.WithContext(ctx), nil
+}
+
+// takeBody gives the request its body, if Envoy sends it whole: by with_request_body Envoy says so in a header. A
+// client may send that header too, but then there is no body, or the header has two lines.
+func takeBody(r *http.Request, sent *auth.AttributeContext_HttpRequest) {
+	const field = "X-Envoy-Auth-Partial-Body"
+	partial := r.Header[field]
+	delete(r.Header, field)
+	body := sent.GetRawBody()
+	if body == nil {
+		body = []byte(sent.GetBody())
+	}
+	if len(partial) != 1 || partial[0] != "false" || len(body) == 0 {
+		web.WithoutBody(r)
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
 func shortened(text string) string { return text[:min(len(text), 80)] }

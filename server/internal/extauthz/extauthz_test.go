@@ -245,3 +245,36 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// TestBodies: rules read a body that Envoy sends whole. They refuse a request whose body is missing or cut, also where a
+// client says that it is whole.
+func TestBodies(t *testing.T) {
+	s := serviceOn(t, memstore.New(), "rules: [{name: large, match: {json: {model: large}}, cost: {from: json.n, max: 5}, limit: fixed_window 5/1h}]")
+	const large = `{"model":"large","n":3}`
+	for i, test := range []struct {
+		method, body string
+		partial      []string
+		want         uint32
+	}{
+		{"POST", large, []string{"false"}, 0}, {"POST", large, []string{"false"}, 429}, {"POST", `{"model":"small"}`, []string{"false"}, 0},
+		{"POST", large, []string{"true"}, 400}, {"POST", large, nil, 400}, {"POST", "", []string{"false"}, 400},
+		{"POST", "", nil, 400}, {"DELETE", "", nil, 400}, {"GET", "", nil, 0}, {"HEAD", "", []string{"false"}, 0},
+	} {
+		for _, packed := range []bool{false, true} {
+			if packed && test.body == large && len(test.partial) > 0 && test.partial[0] == "false" {
+				continue // it would be charged twice
+			}
+			r := request("203.0.113.7", test.method, "/")
+			sent := r.Attributes.Request.Http
+			if sent.Body = test.body; packed {
+				sent.Body, sent.RawBody = "", []byte(test.body)
+			}
+			for _, line := range test.partial {
+				sent.Headers["x-envoy-auth-partial-body"] = line
+			}
+			if got := uint32(check(t, s, r).GetDeniedResponse().GetStatus().GetCode()); got != test.want {
+				t.Errorf("%d, packed %v: %d, want %d", i, packed, got, test.want)
+			}
+		}
+	}
+}

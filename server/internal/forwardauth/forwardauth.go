@@ -42,6 +42,7 @@ import (
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/server/internal/web"
 )
 
 // StatusField has the original status of a refusal.
@@ -152,7 +153,7 @@ func (q *parameters) restore(r *http.Request) (*http.Request, error) {
 	restored.Host = host
 	restored.RequestURI = target.RequestURI()
 	restored.Pattern = "" // the route of the subrequest is not that of the request
-	restored.Body, restored.ContentLength = http.NoBody, 0
+	web.WithoutBody(restored)
 	return restored, nil
 }
 

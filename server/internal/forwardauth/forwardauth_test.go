@@ -2,6 +2,7 @@ package forwardauth_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -296,4 +297,26 @@ func FuzzSubrequest(f *testing.F) {
 			t.Errorf("%q is answered %d", target, recorder.Code)
 		}
 	})
+}
+
+// TestBodiesAreNotRead: a rule that needs the body of a request refuses it, and a cost has its default; a request to read
+// has no body.
+func TestBodiesAreNotRead(t *testing.T) {
+	for rule, want := range map[string]string{
+		"  - {name: a, match: {json: {model: large}}, limit: 1/1h}\n":                     "200 400",
+		"  - {name: a, key: [json.user], limit: 2/1h}\n":                                  "200 400",
+		"  - {name: a, key: [body.user], limit: 2/1h}\n":                                  "200 400",
+		"  - {name: a, preset: mcp, match: {path: /**}, limit: 1/1h}\n":                   "200 400",
+		"  - {name: a, cost: {from: json.n, default: 2, max: 9}, limit: 20/1h burst 9}\n": "200 200",
+	} {
+		handler, got := open(t, rule), []string{}
+		for _, method := range []string{"GET", "POST"} {
+			fields := append(question("/", "192.0.2.1"), "X-Forwarded-Method", "")
+			fields = append(fields[2:len(fields)-2], "X-Forwarded-Method", method, "Content-Type", "application/json")
+			got = append(got, fmt.Sprint(put(handler, "GET", asked, "10.0.0.1:5", fields...).Code))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", rule, got, want)
+		}
+	}
 }

@@ -216,3 +216,12 @@ func TestDecideWhileTheStoreDoesNotAnswer(t *testing.T) {
 	c.want("-WRONGTYPE the state under this key is not weir's", w("WEIR.DECIDE LIMIT a 1/1s u")...)
 	c.want("-WRONGTYPE the state under this key is not weir's", w("WEIR.RESET LIMIT a 1/1s u")...)
 }
+
+// TestBodiesAreNotKnown: a question that meets a rule by a JSON body is a mistake, not one without a limit.
+func TestBodiesAreNotKnown(t *testing.T) {
+	c := openWith(t, "rules: [{name: a, match: {path: /a, json: {model: large}}, limit: 1/1h}]").dial()
+	c.words(w("WEIR.DECIDE RULES path /a")...)
+	if got := c.reply(); !strings.HasPrefix(got, "-ERR") || !strings.Contains(got, "json.model") {
+		t.Error(got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirproject/weir/pathform"
+	"github.com/weirproject/weir/rules"
 )
 
 // An attribute is a field with a source and a name: header.X-User alice.
@@ -32,6 +33,9 @@ func (a attributes) Query(name string) string { return a.get("query", name) }
 
 // Cookie implements rules.Attributes.
 func (a attributes) Cookie(name string) string { return a.get("cookie", name) }
+
+// JSON is a body that is not read.
+func (a attributes) JSON() *rules.JSON { return rules.UnreadJSON(-1) }
 
 // Descriptor implements rules.Attributes.
 func (a attributes) Descriptor(name string) string { return a.get("descriptor", name) }

@@ -55,6 +55,9 @@ func (p *part) MakeRequestID() string {
 // Query implements rules.Attributes.
 func (p *part) Query(string) string { return "" }
 
+// JSON is a body that is not read.
+func (p *part) JSON() *rules.JSON { return rules.UnreadJSON(-1) }
+
 // Cookie implements rules.Attributes.
 func (p *part) Cookie(string) string { return "" }
 

@@ -479,3 +479,13 @@ func TestALeakyQueueDelaysTheAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestBodiesAreNotKnown: a call that meets a rule by a JSON body is a mistake, not a call without a limit.
+func TestBodiesAreNotKnown(t *testing.T) {
+	c := dial(t, memstore.New(), "rules: [{name: a, match: {service: kit, json: {model: large}}, limit: 1/1h}]", rls.Options{})
+	_, err := c.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "kit", Descriptors: []*common.RateLimitDescriptor{
+		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "a", Value: "b"}}}}})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "json.model") {
+		t.Error(err)
+	}
+}
