@@ -100,7 +100,7 @@ func (e *Explanation) addUnmatched(file *rules.File, r *rules.Request, matched [
 func (v *Verdict) explain(rule *rules.Rule) ExplainedRule {
 	e := explainedRule(rule, "")
 	e.Decides = rule == v.Rule
-	if of := v.learningOf(rule); of != nil {
+	if of := v.expectedOf(rule); of != nil {
 		e.Learned = int64(of.from)
 	}
 	e.Skipped = "the request is " + v.Outcome.String() + " before its limits are read"

@@ -8,11 +8,11 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// A learning is what a verdict knows of a cost that its gate learns.
-type learning struct {
+// An expected cost is what a verdict knows of a cost that is learned, or counted as the response passes.
+type expected struct {
 	rule  *rules.Rule
-	class uint64
 	known int64  // units that the request itself tells, such as those of its prompt
+	class uint64 // of a rule that learns
 	from  uint32 // number of the settled costs that the estimate is from; 0: it is the stated one
 }
 
@@ -82,7 +82,7 @@ func (l *learner) expect(class uint64, known, most int64) (units int64, from uin
 }
 
 // learn takes the settled cost of a request.
-func (l *learner) learn(of learning, units int64) {
+func (l *learner) learn(of *expected, units int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settled++
@@ -109,25 +109,27 @@ func (l *learner) learn(of learning, units int64) {
 	e.variance = (1 - weight) * (e.variance + weight*off*off)
 }
 
-// learnedCost is the cost of a request that states units, by what was learned. The verdict notes what the settled cost
-// is to teach.
-func (v *Verdict) learnedCost(rule *rules.Rule, r *rules.Request, key string, units int64) int64 {
+// expect is the cost of a request that states units: by what was learned, if the rule learns. The verdict notes what is
+// known of it.
+func (v *Verdict) expect(rule *rules.Rule, r *rules.Request, key string, units int64) int64 {
 	class, known, most := rule.Expect(nil, r)
-	l := &v.gate.learner
-	of := learning{rule: rule, known: known, class: l.class(rule, key, class)}
-	learned, from := l.expect(of.class, known, most)
-	if of.from = from; from > 0 {
-		units = learned
+	of := expected{rule: rule, known: known}
+	if l := &v.gate.learner; rule.Learns() {
+		of.class = l.class(rule, key, class)
+		learned, from := l.expect(of.class, known, most)
+		if of.from = from; from > 0 {
+			units = learned
+		}
 	}
-	v.learnings = append(v.learnings, of)
+	v.expected = append(v.expected, of)
 	return units
 }
 
-// learningOf is what the rule's cost in this verdict is to teach, or nil.
-func (v *Verdict) learningOf(rule *rules.Rule) *learning {
-	for i := range v.learnings {
-		if v.learnings[i].rule == rule {
-			of := v.learnings[i]
+// expectedOf is what is known of the rule's cost, or nil.
+func (v *Verdict) expectedOf(rule *rules.Rule) *expected {
+	for i := range v.expected {
+		if v.expected[i].rule == rule {
+			of := v.expected[i]
 			return &of
 		}
 	}

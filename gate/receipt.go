@@ -28,7 +28,9 @@ type Charged struct {
 
 	steps []step // see ChargeStep
 
-	learning *learning // of the first claim of a rule whose cost is learned; nil of others
+	// Known is the part of the cost that the request told, such as the units of its prompt; 0: not known.
+	Known int64
+	teach *expected // of the first claim of a rule that learns
 
 	path string // as in Verdict
 	void bool   // settling gives all its units back
@@ -49,18 +51,23 @@ func (v *Verdict) Receipt() (list Receipt) {
 		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,
 			Fixed: c.Rule != nil && c.Rule.FixedCost(), path: path})
-		if len(v.learnings) > 0 && c.Granted == 1 {
-			list.teach(v)
+		if len(v.expected) > 0 && c.Granted == 1 {
+			list.expect(v)
 		}
 	}
 	return list
 }
 
-// teach has the last charge teach the cost of its rule, unless another one does.
-func (r Receipt) teach(v *Verdict) {
+// expect notes what is known of the cost of the last charge.
+func (r Receipt) expect(v *Verdict) {
 	last := len(r) - 1
-	if !slices.ContainsFunc(r[:last], func(c Charged) bool { return c.Rule == r[last].Rule }) {
-		r[last].learning = v.learningOf(r[last].Rule)
+	of := v.expectedOf(r[last].Rule)
+	if of == nil {
+		return
+	}
+	r[last].Known = of.known
+	if of.class != 0 && !slices.ContainsFunc(r[:last], func(c Charged) bool { return c.Rule == of.rule }) {
+		r[last].teach = of
 	}
 }
 
@@ -107,8 +114,8 @@ func (g *Gate) SettleEach(
 		}
 		if err != nil {
 			failed = append(failed, err)
-		} else if c.learning != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
-			g.learner.learn(*c.learning, units)
+		} else if c.teach != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
+			g.learner.learn(c.teach, units)
 		}
 	}
 	return errors.Join(failed...)

@@ -78,7 +78,7 @@ type Verdict struct {
 	followers   []follower
 	guards      []guard
 	unstated    []*rules.Rule // whose cost is their default, because the request does not state it
-	learnings   []learning
+	expected    []expected
 	twice       int    // of guards: the one whose rule refuses the request as a repetition; −1: none
 	bannable    bool   // a claim is a ban's
 	full        bool   // a rule has charge: full
@@ -265,17 +265,17 @@ func (v *Verdict) reset(g *Gate) {
 	clear(v.followers)
 	clear(v.guards)
 	clear(v.unstated)
-	clear(v.learnings)
+	clear(v.expected)
 	// Kept first, or the whole struct would be copied once more.
 	matched, claims, decisions, abouts, skips := v.matched[:0], v.claims[:0], v.decisions[:0], v.about[:0], v.skips[:0]
 	banned, differences, followers, keys := v.banned[:0], v.differences[:0], v.followers[:0], v.keys[:0]
-	guards, unstated, learnings := v.guards[:0], v.unstated[:0], v.learnings[:0]
+	guards, unstated, costs := v.guards[:0], v.unstated[:0], v.expected[:0]
 	located := v.located
 	*v = Verdict{}
 	v.worst, v.twice, v.gate, v.located = -1, -1, g, located
 	v.matched, v.claims, v.decisions, v.about, v.skips = matched, claims, decisions, abouts, skips
 	v.banned, v.differences, v.followers, v.keys, v.guards = banned, differences, followers, keys, guards
-	v.unstated, v.learnings = unstated, learnings
+	v.unstated, v.expected = unstated, costs
 }
 
 // fail sets the verdict for an error of Decide.
@@ -439,8 +439,8 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string)
 	case err != nil:
 	case !stated:
 		v.unstated = append(v.unstated, rule)
-	case rule.Learns():
-		units = v.learnedCost(rule, r, key, units)
+	case rule.Expects():
+		units = v.expect(rule, r, key, units)
 	}
 	return units, err
 }

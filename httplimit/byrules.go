@@ -436,7 +436,7 @@ func (s *served) atLeast(c *gate.Charged) (units int64, ok bool) {
 	if status := s.status(); paced || status == 0 || status >= http.StatusBadRequest {
 		return 0, false
 	}
-	units = c.Rule.Passed(s.answer)
+	units = c.Known + c.Rule.Passed(s.answer)
 	if _, _, steps := c.Rule.Steps(); steps { // the charge is of the prompt alone
 		units += c.Claim.Cost
 	}

@@ -180,12 +180,13 @@ func TestClientFollowsStreams(t *testing.T) {
 	}
 }
 
-// TestClientThatLeaves: a response that is closed early, or that breaks off, stays at its estimate, or at what has passed.
+// TestClientThatLeaves: a response that is closed early, or that breaks off, stays at its estimate, or at the
+// prompt, which is five tokens, and what has passed.
 func TestClientThatLeaves(t *testing.T) {
 	for name, test := range map[string]struct {
 		sends string
 		want  int64
-	}{"less than estimated": {event, estimate}, "a usage that is not the last": {event + "data: {\"usage\":{\"total_tokens\":1}}\n\n", estimate}, "more": {strings.Repeat(event, 200), 200 * 7 / 4}} {
+	}{"less than estimated": {event, estimate}, "a usage that is not the last": {event + "data: {\"usage\":{\"total_tokens\":1}}\n\n", estimate}, "more": {strings.Repeat(event, 200), 5 + 200*7/4}} {
 		for _, breaks := range []bool{false, true} {
 			c := newClient(t, openAIRule, false, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")

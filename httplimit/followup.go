@@ -143,6 +143,10 @@ func (s *served) keep(ctx context.Context) (stop func()) {
 func (s *served) pace(stop context.CancelFunc) {
 	s.meter.pace = &paced{served: s, rules: s.followUp.paced, step: s.followUp.step, stop: stop,
 		failed: func(err error) { s.notify(Unsettled, err) }}
+	for _, r := range s.followUp.paced {
+		_, cut, _ := r.Steps()
+		s.meter.pace.cuts = s.meter.pace.cuts || cut
+	}
 }
 
 // conclude does the follow-up of a response that has ended.

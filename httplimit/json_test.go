@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -261,7 +262,7 @@ func TestMemoryOfLongResponses(t *testing.T) {
 }
 
 // TestStreamsWithoutUsageCostWhatPassed: a client that leaves before the usage, or asks for none, does not get more than
-// it pays.
+// it pays: the prompt, which is one token here, and what has passed.
 func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 	const passed = 400 // tokens: a fourth of the bytes
 	text := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("word", passed/2) + "\"}}]}\n\n"
@@ -274,11 +275,11 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 		zipped bool
 		want   int64
 	}{
-		"whole":                   {"", 200, 50, false, false, passed},
-		"broken":                  {"", 200, 50, true, false, passed},
+		"whole":                   {"", 200, 50, false, false, passed + 1},
+		"broken":                  {"", 200, 50, true, false, passed + 1},
 		"below the estimate":      {"", 200, 900, true, false, 901},
 		"an error":                {"", 500, 50, true, false, 51},
-		"compressed":              {"", 200, 50, true, true, passed},
+		"compressed":              {"", 200, 50, true, true, passed + 1},
 		"no count":                {"cost: {from: json.max_tokens, max: 500, settle: json.usage.n}, ", 200, 50, true, false, 50},
 		"a count of its own":      {"cost: {from: json.max_tokens, max: 500, settle: header.X}, stream: {count: 0.5 * bytes(json.choices.*.delta.content)}, ", 200, 1, true, false, 2 * passed},
 		"charged as it streams":   {"charge: as_it_streams, ", 200, 50, true, false, 401},
@@ -319,5 +320,61 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 				t.Errorf("%d are charged, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// TestListsAreCutBetweenDocuments: a JSON list that is streamed, however its pieces are cut, ends with the error as the
+// last element after the elements that are charged, but for a piece that ended within the first one that is not.
+func TestListsAreCutBetweenDocuments(t *testing.T) {
+	const (
+		element   = `{"candidates":[{"content":{"parts":[{"text":"word"}]}}]}`
+		separator = "\n,\r\n"
+		elements  = 4
+	)
+	text := " [" + strings.Repeat(element+separator, elements-1) + element + "\n]\n"
+	for charged := range elements {
+		refused := strings.Repeat(element+separator, charged)
+		begin := len(" [") + len(refused)
+		for split := range len(text) {
+			g := gateOf(t, newClock().store(), fmt.Sprintf("\n  - {name: a, preset: gemini, match: {path: /chat}, charge: as_it_streams, "+
+				"stream: {step: 2, overrun: cut}, limit: fixed_window %d/1m}", 1+charged))
+			limit, _ := httplimit.ByRules(g, nil)
+			w := httptest.NewRecorder()
+			limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if _, err := io.WriteString(w, text[:split]); err == nil {
+					io.WriteString(w, text[split:])
+				}
+			})).ServeHTTP(w, httptest.NewRequest("POST", "/chat", strings.NewReader(`{"contents":[]}`)))
+			got := w.Body.String()
+			if begin < split && split < begin+len(element) {
+				continue
+			}
+			var list []map[string]any
+			if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != charged+1 || list[charged]["error"] == nil {
+				t.Fatalf("%d elements, cut at %d: %v: %s", charged, split, err, got)
+			}
+			if spent(t, g) != int64(1+charged) {
+				t.Fatalf("%d elements, cut at %d: %d are charged", charged, split, spent(t, g))
+			}
+		}
+	}
+}
+
+// TestJSONIsNotAStream: one text is charged at its end, also if it is sent in pieces.
+func TestJSONIsNotAStream(t *testing.T) {
+	g := gateOf(t, newClock().store(), "\n  - {name: a, preset: gemini, match: {path: /chat}, charge: as_it_streams, "+
+		"stream: {overrun: cut}, limit: fixed_window 5/1m}")
+	limit, _ := httplimit.ByRules(g, nil)
+	w := httptest.NewRecorder()
+	const text = ` {"candidates":[{"content":{"parts":[{"text":"word word word word word word"}]}}],"usageMetadata":{"totalTokenCount":4}}`
+	limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for i := range text {
+			io.WriteString(w, text[i:i+1])
+		}
+	})).ServeHTTP(w, httptest.NewRequest("POST", "/chat", strings.NewReader(`{"contents":[]}`)))
+	if got := spent(t, g); w.Body.String() != text || got != 4 {
+		t.Errorf("%d are charged: %s", got, w.Body)
 	}
 }

@@ -19,7 +19,6 @@ type meter struct {
 	status   int
 	bytes    int64
 	broken   bool // a write failed
-	lines    bool // the body is JSON lines
 	pace     *paced
 	paces    bool // the response is charged by pace
 }
@@ -57,13 +56,14 @@ func (m *meter) close() {
 
 func (m *meter) Write(b []byte) (int, error) {
 	m.begin(http.StatusOK)
-	if m.paces {
+	paces := m.paces && m.pace.applies(m, b)
+	if paces {
 		if err := m.pace.pass(m, b); err != nil {
 			return 0, err
 		}
 	}
 	n, err := m.ResponseWriter.Write(b)
-	if m.broken = m.broken || err != nil; m.copy != nil && !m.paces {
+	if m.broken = m.broken || err != nil; m.copy != nil && !paces {
 		m.copy.Write(b[:n])
 	}
 	m.wrote(int64(n))
@@ -72,7 +72,7 @@ func (m *meter) Write(b []byte) (int, error) {
 
 // passes notes a part of the body that a client has read. An error ends the response: see paced.
 func (m *meter) passes(b []byte) error {
-	if m.paces {
+	if m.paces && m.pace.applies(m, b) {
 		if err := m.pace.pass(m, b); err != nil {
 			return err
 		}

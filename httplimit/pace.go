@@ -1,10 +1,13 @@
 package httplimit
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -27,6 +30,12 @@ type paced struct {
 	stop    context.CancelFunc // of the request of the handler
 	failed  func(error)
 	stopped bool // the store failed: the end of the response settles the cost
+
+	form  form
+	cuts  bool   // a rule has overrun: cut
+	last  byte   // of what was sent, blanks aside; 0: none
+	marks []mark // of the current piece
+	sums  []int64
 }
 
 type pacedRule struct {
@@ -34,51 +43,156 @@ type pacedRule struct {
 	charged int64 // by steps
 }
 
+// A form is how a response has several JSON texts.
+type form uint8
+
+const (
+	eventForm form = iota // server-sent events
+	lineForm
+	jsonForm // one JSON text, or a list of them, as its first byte says
+	listForm
+)
+
+// A mark is a place of a piece at which the response can end: after a JSON text, or at the end of the piece. sums are
+// the units of the response up to there, by rule.
+type mark struct {
+	end  int
+	sums []int64
+}
+
 // errCut is the error of writing to a response that was cut.
 var errCut = errors.New("httplimit: the response is cut: its rule has no units left")
 
-// pass charges the bytes that are about to be sent. An error ends the response: it was cut, with an event that says so.
+// begins reports whether a response with this head is charged while it is streamed. A JSON text of a known length is
+// no stream.
+func (p *paced) begins(m *meter, h http.Header, status int) bool {
+	contentType := h.Get("Content-Type")
+	switch {
+	case m.copy == nil || status >= http.StatusBadRequest || len(h["Content-Encoding"]) > 0:
+		return false
+	case !rules.Streamed(contentType):
+		p.form = jsonForm
+		return len(h["Content-Length"]) == 0
+	case contentType[:min(4, len(contentType))] != "text":
+		p.form = lineForm
+	}
+	return true
+}
+
+// applies reports whether a piece is charged. A JSON text that is no list is not, with all that follows.
+func (p *paced) applies(m *meter, b []byte) bool {
+	if p.form != jsonForm {
+		return true
+	}
+	switch begin := bytes.TrimLeft(b, " \t\r\n"); {
+	case len(begin) == 0:
+		return false
+	case begin[0] != '[':
+		m.paces = false
+		return false
+	}
+	p.form = listForm
+	return true
+}
+
+// pass charges the bytes that are about to be sent. An error ends the response: it was cut, and got the events before
+// the first one that is not charged, and an event that says so.
 func (p *paced) pass(m *meter, b []byte) error {
-	m.copy.Write(b)
-	p.served.answer.Bytes = m.bytes + int64(len(b))
+	p.read(m, b)
+	passing, wait := len(p.marks), time.Duration(0)
+	var by *rules.Rule
 	for i := range p.rules {
-		r := &p.rules[i]
-		units, cut, _ := r.Steps()
-		missing := r.Passed(p.served.answer) - r.charged
-		if missing <= 0 || p.stopped {
-			continue
-		}
-		steps := (missing + units - 1) / units * units
-		for _, n := range []int64{steps, missing} {
-			granted, wait, err := p.step(p.served.request.Context(), r.Rule, n, !cut)
-			switch {
-			case err != nil:
-				p.stopped = true
-				p.failed(err)
-			case granted || !cut:
-				r.charged += n
-			case n > missing: // less than a step may be left
-				continue
-			default:
-				return p.cut(m, r.Rule, wait)
-			}
-			break
+		if n, refused := p.charge(i, passing); n < passing {
+			passing, wait, by = n, refused, p.rules[i].Rule
 		}
 	}
+	if by != nil {
+		return p.cut(m, b, passing, by, wait)
+	}
+	p.sent(b)
 	return nil
 }
 
-// cut ends the response, and the request of the handler.
-func (p *paced) cut(m *meter, rule *rules.Rule, wait time.Duration) error {
+// read reads a piece, and marks the places at which it may be cut.
+func (p *paced) read(m *meter, b []byte) {
+	answer := p.served.answer
+	p.marks, p.sums = p.marks[:0], p.sums[:0]
+	for end := 0; end < len(b); {
+		begin, documents := end, answer.Documents
+		if end = len(b); p.cuts {
+			end = begin + cmp.Or(bytes.IndexByte(b[begin:], '}')+1, len(b)-begin)
+		}
+		m.copy.Write(b[begin:end])
+		if end < len(b) && answer.Documents == documents {
+			continue
+		}
+		answer.Bytes = m.bytes + int64(end)
+		for i := range p.rules {
+			p.sums = append(p.sums, p.rules[i].Passed(answer))
+		}
+		p.marks = append(p.marks, mark{end: end})
+	}
+	for k := range p.marks {
+		p.marks[k].sums = p.sums[k*len(p.rules):]
+	}
+}
+
+// charge charges the piece to a rule up to a mark. n is the number of marks that it grants: if the units of all are not
+// left, some may be, which halving finds in a few calls.
+func (p *paced) charge(rule, marks int) (n int, wait time.Duration) {
+	most := marks
+	for next := marks; n < most; next = n + (most-n+1)/2 {
+		granted, refused := p.chargeTo(&p.rules[rule], p.marks[next-1].sums[rule])
+		if granted {
+			n = next
+			continue
+		}
+		most, wait = next-1, refused
+	}
+	return n, wait
+}
+
+// chargeTo charges a rule so many units in all, in steps or, where less than a step is left, without more.
+func (p *paced) chargeTo(r *pacedRule, sum int64) (granted bool, wait time.Duration) {
+	units, cut, _ := r.Steps()
+	missing := sum - r.charged
+	if missing <= 0 || p.stopped {
+		return true, 0
+	}
+	steps := (missing + units - 1) / units * units
+	for _, n := range []int64{steps, missing} {
+		granted, refused, err := p.step(p.served.request.Context(), r.Rule, n, !cut)
+		if err != nil {
+			p.stopped = true
+			p.failed(err)
+			return true, 0
+		}
+		if granted || !cut {
+			r.charged += n
+			return true, 0
+		}
+		wait = refused
+	}
+	return false, wait
+}
+
+// cut ends the response after some marks of a piece, and the request of the handler.
+func (p *paced) cut(m *meter, b []byte, marks int, rule *rules.Rule, wait time.Duration) error {
 	p.served.cut, m.broken = true, true
-	m.ResponseWriter.Write(p.event(m, rule, wait))
+	if b = b[:0]; marks > 0 {
+		b = b[:p.marks[marks-1].end]
+	}
+	m.ResponseWriter.Write(b)
+	m.wrote(int64(len(b)))
+	p.sent(b)
+	m.ResponseWriter.Write(p.event(rule, wait))
 	http.NewResponseController(m.ResponseWriter).Flush()
 	p.stop()
 	return errCut
 }
 
 // event is the error event of the API that the rule names, or one with a problem.
-func (p *paced) event(m *meter, rule *rules.Rule, wait time.Duration) []byte {
+func (p *paced) event(rule *rules.Rule, wait time.Duration) []byte {
 	header := p.served.request.Header
 	refusal := &Refusal{Status: rule.Response().Status, Exceeded: true, Rule: rule.Name(), Label: rule.Label(),
 		RetryAfter: -1, RequestID: requestid.For(header)}
@@ -93,14 +207,28 @@ func (p *paced) event(m *meter, rule *rules.Rule, wait time.Duration) []byte {
 		text := refusal.Message + wording.Limited(refusal.Language, rule.DisplayName(), nil)
 		body, _ = json.Marshal(shaped(refusal, text, data))
 	}
-	event := "\n"
-	if m.lines { // JSON lines
-		return append([]byte(event), append(body, '\n')...)
+	return p.framed(body, shape != "openai" && shape != "gemini")
+}
+
+// sent notes what was sent.
+func (p *paced) sent(b []byte) {
+	if b = bytes.TrimRight(b, " \t\r\n"); len(b) > 0 {
+		p.last = b[len(b)-1]
 	}
-	if event += "\n"; shape != "openai" && shape != "gemini" {
-		event += "event: error\n"
+}
+
+// framed is a JSON text as the last of a response. A piece may have ended within an event: the text begins a new one.
+func (p *paced) framed(body []byte, named bool) []byte {
+	before, end := "\n\ndata: ", "\n\n"
+	switch {
+	case p.form == lineForm:
+		before, end = "\n", "\n"
+	case p.form == listForm:
+		before, end = map[byte]string{0: "[", '}': ","}[p.last], "]\n"
+	case named:
+		before = "\n\nevent: error\ndata: "
 	}
-	return append(append([]byte(event+"data: "), body...), "\n\n"...)
+	return slices.Concat([]byte(before), body, []byte(end))
 }
 
 // uncompressed asks the service for a response that can be charged while it is streamed.
@@ -110,17 +238,6 @@ func (c *call) uncompressed() {
 		c.request.Header = r.Header.Clone()
 		c.request.Header.Set("Accept-Encoding", "identity")
 	}
-}
-
-// begins reports whether a response with this head is charged while it is streamed.
-func (p *paced) begins(m *meter, h http.Header, status int) bool {
-	contentType := h.Get("Content-Type")
-	if m.copy == nil || status >= http.StatusBadRequest || len(h["Content-Encoding"]) > 0 ||
-		!rules.Streamed(contentType) {
-		return false
-	}
-	m.lines = contentType[:min(4, len(contentType))] != "text"
-	return true
 }
 
 // run calls the handler. One that was stopped, because the response was cut, may have aborted it.

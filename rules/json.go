@@ -168,8 +168,12 @@ func (b *builder) compiledPaths(paths []string) *jsonvalues.Paths {
 type Answer struct {
 	Header func(name string) string // the last line of a trailer or, without one, of a header field
 	Bytes  int64                    // of the body; -1: not known
-	paths  *jsonvalues.Paths
-	body   *jsonvalues.Latest // nil: it is not read
+
+	// Documents is the number of JSON texts, events or elements of a list that have ended in the body.
+	Documents int64
+
+	paths *jsonvalues.Paths
+	body  *jsonvalues.Latest // nil: it is not read
 }
 
 // Answer returns an Answer for the rule, and for the others of its set.
@@ -182,7 +186,10 @@ func (a *Answer) Body(contentType string) io.WriteCloser {
 	body := reader.Body(contentType)
 	if body != nil {
 		a.body = a.paths.Latest()
-		reader.Each = a.body.Add
+		reader.Each = func(values []jsonvalues.Value) {
+			a.Documents++
+			a.body.Add(values)
+		}
 	}
 	return body
 }

@@ -14,16 +14,22 @@ type learned struct {
 	by *component // whose values are classes of a key; nil: the key is one class
 }
 
-// Learns reports whether the estimate of the rule's cost is learned from settled costs, with Expect.
+// Learns reports whether the estimate of the rule's cost is learned from settled costs.
 func (r *Rule) Learns() bool { return r.cost.learn != nil }
 
-// Expect is what a request tells of its cost, for a rule that Learns and that CostOf found stated: known are the units
+// Expects reports whether more than the stated cost is to be known of a request: the rule Learns, or counts what has
+// passed of a response whose request was charged an estimate of it.
+func (r *Rule) Expects() bool {
+	return r.Learns() || r.passed != nil && r.stream == nil && r.cost.from != nil
+}
+
+// Expect is what a request tells of its cost, for a rule that Expects and that CostOf found stated: known are the units
 // of the lengths in cost.from, such as those of a prompt, and most is the largest cost to expect. That is the stated
 // one, or cost.max where a number in cost.from stands for one that the request does not state. class is appended to
 // dst: the text of the requests of one key with costs alike.
 func (r *Rule) Expect(dst []byte, request *Request) (class []byte, known, most int64) {
 	c := &r.cost
-	if c.learn.by != nil {
+	if c.learn != nil && c.learn.by != nil {
 		dst = append(dst, c.learn.by.text(nil, request)...)
 	}
 	value := c.valueIn(request)
