@@ -336,9 +336,11 @@ func later(d *weir.Decision) {
 }
 
 // drawn runs a property on schedules by chance, without shrinking.
-func drawn(kinds []string, p property) func(t TB, b *fixture) {
+func drawn(kinds []string, p property) func(t TB, b *fixture) { return drawnTimes(300, kinds, p) }
+
+func drawnTimes(times int, kinds []string, p property) func(t TB, b *fixture) {
 	return func(t TB, b *fixture) {
-		for seed := range 300 {
+		for seed := range times {
 			p(t, b, anyKind(kinds).Example(seed))
 		}
 	}

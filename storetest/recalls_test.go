@@ -24,12 +24,15 @@ type wrong struct {
 	refunds  bool // are not noticed
 	numbers  bool // are not looked at
 	others   bool // other claims are reported as if never used, if one claim refuses
+	floors   bool // are not looked at
+	grants   bool // are not noticed
 }
 
 // keptRefusal is a refused claim and its decision.
 type keptRefusal struct {
 	limit *weir.Limit
 	cost  int64
+	floor int64
 	said  weir.Decision
 }
 
@@ -44,10 +47,13 @@ func (f *forgetful) Decide(ctx context.Context, claims []weir.Claim, times int64
 	said := make([]weir.Decision, len(claims))
 	granted, err := f.modelStore.Decide(ctx, claims, times, said)
 	copy(d, said)
-	for i := range claims {
-		if c := &claims[i]; err == nil && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never &&
+	if granted > 0 && !f.wrong.grants { // of a claim with a smaller floor, after a refusal
+		f.forget(claims)
+	}
+	for i := range claims { // not of a peek, which leaves entries of a later time as they are
+		if c := &claims[i]; err == nil && times > 0 && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never &&
 			c.Limit.Algorithm() != weir.AlgorithmConcurrency {
-			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, said[i]}
+			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, c.Floor, said[i]}
 		}
 	}
 	return granted, err
@@ -67,7 +73,8 @@ func (f *forgetful) knows(claims []weir.Claim) bool {
 func (f *forgetful) refuses(c *weir.Claim) bool {
 	now := f.clock() // which may have forgotten
 	k, ok := f.kept[place(c)]
-	if !ok || !f.wrong.numbers && k.limit != c.Limit || !f.wrong.covers(c.Cost, k.cost) {
+	if !ok || !f.wrong.numbers && k.limit != c.Limit || !f.wrong.covers(c.Cost, k.cost) ||
+		!f.wrong.floors && k.floor != c.Floor {
 		return false
 	}
 	by := time.Duration(now-k.said.At) * time.Microsecond
@@ -185,11 +192,13 @@ var recallFindings = []struct {
 		}
 	}},
 	{"a large cost gets an earlier decision", but(func(w *wrong) {
+		w.grants = true
 		w.covers = func(asked, kept int64) bool { return asked == kept }
-	}), drawn(kinds, equalsModel)},
+	}), drawnTimes(5000, kinds, equalsModel)},
 	{"a large cost gets the decision of a small one", but(func(w *wrong) {
 		w.covers = func(asked, kept int64) bool { return asked >= kept && kept > 0 }
 	}), drawn(kinds, equalsModel)},
+	{"a floor gets the decision of another", but(func(w *wrong) { w.floors = true }), drawn(kinds, equalsModel)},
 	{"others that were not asked", but(func(w *wrong) { w.others = true }), drawn(severalKinds, equalsModel)},
 }
 
