@@ -410,9 +410,10 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if c.Rule == nil || !c.Rule.Settles() {
 		return 0, false, nil
 	}
-	_, body := c.Rule.SettlesBy()
+	length, body := c.Rule.SettlesBy()
 	s.answer.Header, s.answer.Bytes = s.lastLine, s.meter.bytes
-	if s.unfinished || body && (!s.returned || s.meter.broken) { // what is missing may state more
+	missing := s.unfinished || s.unseen && (length || body) || body && (!s.returned || s.meter.broken)
+	if missing { // what is missing may state more
 		units, ok = s.atLeast(c)
 		return units, ok, nil
 	}

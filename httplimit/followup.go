@@ -52,6 +52,7 @@ type served struct {
 	unsent     bool     // a client's request was surely not sent
 	stops      []func() // called before the response is concluded, the last one first
 	unfinished bool     // see Unfinished
+	unseen     bool     // the length and the body of the response are not known
 	cut        bool     // the response was: see paced
 
 	computed bool // cost was called
@@ -100,8 +101,15 @@ func (c *config) serveWithFollowUp(w http.ResponseWriter, p admission, next http
 	s.run(next, w, r)
 }
 
-// end ends a request. Frameworks other than net/http send a stream after its handler has returned: their writer has a
-// method Later, which keeps the function until then, and reports whether it does.
+// A framework is a writer of a framework other than net/http.
+type framework interface {
+	// Later keeps end until the response is sent, if that is after the handler has returned, which Later reports.
+	Later(end func()) bool
+	// Unseen reports whether the body of the response does not pass through the writer.
+	Unseen() bool
+}
+
+// end ends a request, or has a framework end it later.
 func (s *served) end(w http.ResponseWriter) {
 	end := func() {
 		for _, stop := range slices.Backward(s.stops) {
@@ -109,8 +117,9 @@ func (s *served) end(w http.ResponseWriter) {
 		}
 		s.conclude()
 	}
-	framework, ok := w.(interface{ Later(end func()) bool })
-	if !ok || !s.returned || !framework.Later(end) {
+	f, ok := w.(framework)
+	later := ok && s.returned && f.Later(end)
+	if s.unseen = ok && f.Unseen(); !later {
 		end()
 	}
 }

@@ -26,7 +26,7 @@ import (
 
 // TestFramework: handlers beside the calls, which are those of net/http.
 func TestFramework(t *testing.T) {
-	adapttest.Run(t, adapttest.Framework{Route: "GET /items/{id}", Lacks: []string{"problem"}, Serve: func(
+	adapttest.Run(t, adapttest.Framework{Route: "GET /items/{id}", Lacks: []string{"problem", "status"}, Serve: func(
 		t testing.TB, limited adapt.Middleware, s *adapttest.Service) string {
 		mux := http.NewServeMux()
 		for pattern, handler := range s.Handlers() {

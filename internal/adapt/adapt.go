@@ -66,6 +66,12 @@ func (x *writer) Later(end func()) bool {
 	return ok && later.Later(end)
 }
 
+// Unseen reports whether the body of the response does not pass through the writer: see httplimit.
+func (x *writer) Unseen() bool {
+	unseen, ok := x.ResponseWriter.(interface{ Unseen() bool })
+	return ok && unseen.Unseen()
+}
+
 // Refuse forwards a refusal to a writer of a framework that renders it: see httplimit.
 func (x *writer) Refuse(refusal *httplimit.Refusal) bool {
 	framework, ok := x.ResponseWriter.(interface{ Refuse(*httplimit.Refusal) bool })

@@ -29,8 +29,8 @@ type Framework struct {
 	Serve func(t testing.TB, limited adapt.Middleware, s *Service) (url string)
 	// Route is the framework's pattern of /items/1.
 	Route string
-	// Lacks are the features that the framework does not have: hijack, stream, bytes, stream bytes, body, or problem if
-	// it renders refusals in its own form.
+	// Lacks are the features that the framework does not have: hijack, stream, bytes, stream bytes; problem if it
+	// renders refusals in its own form, and status if that form has a status of its own.
 	Lacks []string
 }
 
@@ -186,7 +186,7 @@ func refusal(t *testing.T, f Framework) {
 func fields(t *testing.T, f Framework) {
 	s := f.start(t, " - {name: r, limit: sliding_log 1/1h, response: {fields: seconds, status: 503, body: json}}")
 	refused := 503
-	if f.lacks("problem") {
+	if f.lacks("status") {
 		refused = 429
 	}
 	for _, status := range []int{200, refused} {
@@ -299,9 +299,6 @@ func route(t *testing.T, f Framework) {
 }
 
 func body(t *testing.T, f Framework) {
-	if f.lacks("body") {
-		return
-	}
 	s := f.start(t, " - {name: user, key: [body.user], on_missing: skip, limit: sliding_log 1/1h}")
 	for _, test := range []struct {
 		body   string
