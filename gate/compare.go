@@ -54,7 +54,7 @@ func (v *Verdict) comparable(i int, asked int64) int64 {
 
 // followCandidate makes the claims of the candidate of the rule that has the ith claim as its first.
 func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
-	rule, key, cost := v.about[i].rule, v.claims[i].Key, v.claims[i].Cost
+	rule, class, key, cost := v.about[i].rule, v.about[i].class, v.claims[i].Key, v.claims[i].Cost
 	c := rule.Candidate()
 	f := follower{rule: rule, live: i, from: len(v.claims), to: len(v.claims)}
 	if c.Keyed() {
@@ -69,7 +69,7 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 		key = unsafe.String(&v.keys[start], len(v.keys)-start)
 	}
 	for _, limit := range c.Limits() {
-		v.add(rule, weir.Claim{Key: key, Limit: limit, Cost: cost})
+		v.addOf(rule, class, weir.Claim{Key: key, Limit: limit, Cost: cost, Floor: class.Floor(limit)})
 		v.about[len(v.about)-1].candidate = true
 	}
 	f.to = len(v.claims)

@@ -28,6 +28,7 @@ type Explanation struct {
 type ExplainedRule struct {
 	Rule       string           `json:"rule"`
 	Label      string           `json:"label,omitzero"`
+	Class      string           `json:"class,omitzero" doc:"Of the request, by the rule's reserve."`
 	Mode       rules.Mode       `json:"mode" enum:"enforce|shadow"`
 	Shadow     bool             `json:"shadow,omitzero" doc:"It refuses nothing here, by its mode or enforce_percent."`
 	Key        string           `json:"key" doc:"As lists of bans print it."`
@@ -49,6 +50,7 @@ type ExplainedLimit struct {
 	Name       string   `json:"name"`
 	Limit      string   `json:"limit"`
 	Cost       int64    `json:"cost" doc:"Of the request."`
+	Floor      int64    `json:"floor,omitzero" doc:"Units that the request's class leaves to others."`
 	Remaining  int64    `json:"remaining"`
 	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
 	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
@@ -129,6 +131,9 @@ func (e *ExplainedRule) take(v *Verdict, check *Check) {
 	if v.Degraded() && (check.Local || !check.Decided) {
 		e.Degraded = check.Rule.OnStoreError()
 	}
+	if check.Class != nil {
+		e.Class = check.Class.Name
+	}
 	switch {
 	case !check.Decided:
 		e.Skipped = Unasked
@@ -183,7 +188,7 @@ func explainedRule(rule *rules.Rule, key string) ExplainedRule {
 
 // explainedLimit is the state under one limit.
 func explainedLimit(claim *weir.Claim, d *weir.Decision) ExplainedLimit {
-	e := ExplainedLimit{Name: claim.Limit.Name(), Limit: claim.Limit.String(), Cost: claim.Cost,
+	e := ExplainedLimit{Name: claim.Limit.Name(), Limit: claim.Limit.String(), Cost: claim.Cost, Floor: claim.Floor,
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
 	if d.RetryAfter != weir.Never {
 		seconds := d.RetryAfter.Seconds()

@@ -39,6 +39,7 @@ func (r Reason) passing() Reason {
 // tell charges apart. Of a log and a counter, the end of the latest charge tells when it was.
 func refundLatest(ctx context.Context, store weir.Store, claim weir.Claim) (weir.Decision, error) {
 	var d [1]weir.Decision
+	claim.Floor = 0 // Remaining is all units that are left
 	back := []weir.Claim{claim}
 	look := back[0]
 	look.Cost = 0 // whether the limit is exceeded

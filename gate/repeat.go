@@ -44,14 +44,15 @@ func (v *Verdict) identify(rule *rules.Rule, from int, id string, keep time.Dura
 	return nil
 }
 
-// addLimits adds a rule's claims, and the claim of the request's id if it has one.
+// addLimits adds a rule's claims, each with the floor of the request's class, and the claim of the request's id if it
+// has one.
 func (v *Verdict) addLimits(
 	rule *rules.Rule, r *rules.Request, ask *Ask, claim weir.Claim, limits []*weir.Limit,
 ) error {
-	from := len(v.claims)
+	from, class := len(v.claims), rule.ClassOf(r)
 	for _, limit := range limits {
-		claim.Limit = limit
-		v.add(rule, claim)
+		claim.Limit, claim.Floor = limit, class.Floor(limit)
+		v.addOf(rule, class, claim)
 	}
 	ids := rule.IDs()
 	if ids == nil || ask.Times != 1 {

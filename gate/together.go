@@ -215,6 +215,7 @@ func (v *Verdict) include(of *Verdict, k int) int {
 		if claim.Limit.Most() < c.Limit.Most() { // of two overrides of one key
 			c.Limit = claim.Limit
 		}
+		c.Floor = max(c.Floor, claim.Floor)    // all pass together, so all leave what one of them leaves
 		c.Lease = cmp.Or(c.Lease, claim.Lease) // a request of a cost of 0 takes none
 		return i
 	}

@@ -97,7 +97,8 @@ type Verdict struct {
 // about describes a claim.
 type about struct {
 	rule      *rules.Rule
-	by        weir.Store // the store that decided; nil: none
+	class     *rules.Class // of the request; nil: the rule has no classes
+	by        weir.Store   // the store that decided; nil: none
 	granted   int64
 	aside     bool
 	candidate bool
@@ -126,6 +127,7 @@ func (v *Verdict) Degraded() bool {
 type Check struct {
 	Rule      *rules.Rule // nil: the caller's own claim
 	Claim     *weir.Claim
+	Class     *rules.Class   // of the request, whose floor the claim has; nil: the rule has no classes
 	Decision  *weir.Decision // meaningful if Decided
 	Decided   bool           // a store answered
 	Shadow    bool           // of a shadow rule or a candidate
@@ -146,6 +148,7 @@ func (v *Verdict) At(i int) Check {
 	return Check{
 		Rule:      a.rule,
 		Claim:     &v.claims[i],
+		Class:     a.class,
 		Decision:  &v.decisions[i],
 		Decided:   a.by != nil,
 		Shadow:    i >= v.enforced,
@@ -155,6 +158,14 @@ func (v *Verdict) At(i int) Check {
 		Local:     a.by != nil && a.by != v.gate.store,
 		Granted:   a.granted,
 	}
+}
+
+// Class is the class of the request under the limit of Rule that decided; nil if it has none.
+func (v *Verdict) Class() *rules.Class {
+	if v.worst < 0 || v.worst >= len(v.about) {
+		return nil
+	}
+	return v.about[v.worst].class
 }
 
 // Counted returns the rule and the claim of the ith check if it counts as a request of the rule. The limits of one rule
@@ -446,8 +457,13 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string)
 }
 
 func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {
+	v.addOf(rule, nil, claim)
+}
+
+// addOf is add for a claim of a request's class.
+func (v *Verdict) addOf(rule *rules.Rule, class *rules.Class, claim weir.Claim) {
 	v.claims = append(v.claims, claim)
-	v.about = append(v.about, about{rule: rule})
+	v.about = append(v.about, about{rule: rule, class: class})
 }
 
 // addBan adds the claim that tells whether the key is banned.

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,48 @@ const maxRules = 2000
 type counted struct {
 	tally.Rule
 	place place // guarded by Metrics.collecting
+
+	classes atomic.Pointer[refusalsByClass] // nil: the rule has no classes
+}
+
+// refusalsByClass are the refusals of each class of a rule. The map is constant.
+type refusalsByClass map[string]*atomic.Uint64
+
+// sort sets the classes that the rule has now. Counts of classes that it had before go on.
+func (t *counted) sort(classes []rules.Class) {
+	before := t.classes.Load()
+	if before == nil && len(classes) == 0 {
+		return
+	}
+	next := make(refusalsByClass, len(classes))
+	for _, class := range classes {
+		n := new(atomic.Uint64)
+		if before != nil && (*before)[class.Name] != nil {
+			n = (*before)[class.Name]
+		}
+		next[class.Name] = n
+	}
+	t.classes.Store(&next)
+}
+
+// refuse counts a refusal of a class.
+func (t *counted) refuse(class *rules.Class) {
+	if of := t.classes.Load(); of != nil && class != nil && (*of)[class.Name] != nil {
+		(*of)[class.Name].Add(1)
+	}
+}
+
+// Refused are the refusals by class of a rule in force; nil if it has no classes.
+func (m *Metrics) Refused(rule *rules.Rule) map[string]uint64 {
+	of := m.ruleTallies.Load().of(rule).classes.Load()
+	if of == nil {
+		return nil
+	}
+	refused := make(map[string]uint64, len(*of))
+	for class, n := range *of {
+		refused[class] = n.Load()
+	}
+	return refused
 }
 
 // A place has the name of exported counts. It never changes: a counter that moved to
@@ -64,6 +107,7 @@ func (c *ruleTallies) next(set *rules.Set) *ruleTallies {
 		if t == nil {
 			t = new(counted)
 		}
+		t.sort(rule.Classes())
 		n.names[rule.Name()] = t
 		if t.place == own {
 			n.shown++
@@ -110,6 +154,9 @@ func (c *ruleTallies) count(v *gate.Verdict) {
 	if v.Outcome != gate.Passed {
 		if v.Rule != nil || v.Reason == gate.LimitExceeded || v.Reason == gate.StoreFailed {
 			c.add(v, v.Rule, int(v.Outcome)) // gate.Outcome has the same numbers
+			if class := v.Class(); class != nil && v.Outcome == gate.Refused {
+				c.of(v.Rule).refuse(class)
+			}
 		}
 		return
 	}
@@ -171,6 +218,9 @@ var ruleUnstated = prometheus.NewDesc("weir_cost_unstated_total",
 	"Requests of a rule with cost.from that do not state their cost, so that it was the default: the field is "+
 		"missing, or the body is too long, compressed or not JSON.", []string{"rule"}, nil)
 
+var ruleClasses = prometheus.NewDesc("weir_class_refusals_total",
+	"Refusals of rules with reserve, by rule and class.", []string{"rule", "class"}, nil)
+
 var ruleLimits = prometheus.NewDesc("weir_limit",
 	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
 	[]string{"rule", "limit"}, nil)
@@ -198,6 +248,7 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleCountings
 	descriptions <- ruleUnfinished
 	descriptions <- ruleUnstated
+	descriptions <- ruleClasses
 	descriptions <- ruleInfo
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
@@ -226,6 +277,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			t.collect(to, rule.Name(), rule.Mode() == rules.Shadow)
 			t.collectMore(to, rule.Name(), rule.Bans() != nil, rule.Candidate() != nil, rule.HasCountIf())
 			t.collectUnfinished(to, rule.Name(), rule.HasCountIf() || rule.HoldUntilDone())
+			for class, n := range m.Refused(rule) {
+				to <- counter(ruleClasses, n, rule.Name(), class)
+			}
 			collectLimits(to, rule)
 		case together:
 			rest.Add(&t.Rule)

@@ -393,3 +393,32 @@ func TestUnfinishedRequestsAreCounted(t *testing.T) {
 		t.Error("a rule that needs no response counts unfinished requests")
 	}
 }
+
+// TestRefusalsByClass: a class that goes with a change of the rule has no series any more.
+func TestRefusalsByClass(t *testing.T) {
+	m := observe.New("test")
+	rule := func(classes string) *rules.Set {
+		set := gatetest.Rules(t, "rules: [{name: all, limit: fixed_window 10/1h, reserve: {by: user, classes: "+classes+"}}]")
+		m.Rules(set, time.Now())
+		return set
+	}
+	set := rule("{a: 0%, b: 50%}")
+	g := gatetest.Of(t, m.Store(memstore.New()), set, gate.WithObserver(m.Verdict))
+	for range 8 {
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), &rules.Request{User: "b"}, gate.Once, &v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m.Refused(set.Rules()[0]); got["b"] != 3 || got["a"] != 0 || len(got) != 2 {
+		t.Errorf("refused %v, want 3 of b", got)
+	}
+	set = rule("{b: 50%, c: 60%}")
+	if got := m.Refused(set.Rules()[0]); got["b"] != 3 || len(got) != 2 {
+		t.Errorf("after a change refused %v, want 3 of b, and c", got)
+	}
+	n, err := testutil.GatherAndCount(m.Gatherer(), "weir_class_refusals_total")
+	if n != 2 || err != nil {
+		t.Errorf("%d series, %v", n, err)
+	}
+}

@@ -129,6 +129,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](exceptions.md#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
 		"units of a request: a number, or [its origin](counting.md#cost)", "1, and callers may state another"},
+	{"reserve", nested(&reserveFields, func(s *Spec) *Reserve { return &s.Reserve }),
+		"parts of the limits that [less important requests](counting.md#reserve) leave to others", "none"},
 	{"stream", nested(&streamFields, func(s *Spec) *Stream { return &s.Stream }),
 		"how [streams](../howto/llm.md#streams) are counted", "by `cost.settle`"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
@@ -372,6 +374,16 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 	{"learn", text("cost_learn", func(c *Cost) *string { return &c.Learn }),
 		"`key`, or a [component](keys.md#key) such as `json.model`: the estimate is [learned](counting.md#learned-" +
 			"estimates) from what requests of one key, or of one key and value, have cost", "none"},
+}}
+
+var reserveFields = mapping[Reserve]{"reserve", "leave it out", []field[Reserve]{
+	{"by", text("component", func(r *Reserve) *string { return &r.By }),
+		"a [component](keys.md#key) such as `user`, `service` or `descriptor.class`: its values are the classes",
+		required},
+	{"classes", value[Reserve]{shape: shape{name: "shares"}, read: (*decoder).shares},
+		"at most 16 values, each with the part of the limit that it leaves to others: `0%` to `99%`", required},
+	{"otherwise", text("text", func(r *Reserve) *string { return &r.Otherwise }),
+		"the class of requests with another value, or without one", "the class with the largest part"},
 }}
 
 var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{

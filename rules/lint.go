@@ -58,6 +58,7 @@ func lint(file *File, set *Set, r *report) []Problem {
 		l.quotas(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
+		l.reserve(i, s, rule)
 		l.candidate(i, rule)
 	}
 	_, without := l.file.overlaid(nil)

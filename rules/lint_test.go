@@ -20,6 +20,8 @@ func TestWarnings(t *testing.T) {
 		text string
 		want []string
 	}{
+		"a class of its own":       {"rules: [{name: a, limit: 100/1s, reserve: {by: header.X-Class, classes: {a: 0%, b: 50%}}}]", []string{"1:48: each client can choose its class, as it sends header.X-Class itself"}},
+		"a class without units":    {"rules: [{name: a, limit: 10/1s, cost: 6, reserve: {by: user, classes: {a: 0%, b: 50%}}}]", []string{"requests of class b are never granted: 50% of 10/1s is 5, and a request costs 6"}},
 		"an encoded slash":         {"rules: [{name: a, limit: 1/1s, match: {path: /a%2fb}}]", []string{`1:46: segment "a%2fb" never occurs`}},
 		"a denied client":          {"deny: {client.ip: 10.0.0.0/8}\nrules: [{name: a, limit: 1/1s, match: {client: [10.1.0.0/16, 10.0.0.1]}}]", []string{"2:39: the rule never applies: the file's"}},
 		"a named client":           {"allow: {client.ip: 10.0.0.0/8}\ndeny: {client.ip: 11.0.0.0/8}\nrules: [{name: a, limit: 1/1s, match: {client: [10.1.0.0/16, 11.0.0.0/8]}}]", []string{"the rule never applies"}},

@@ -323,6 +323,12 @@ func (d *decoder) costTable(p place, n *yaml.Node, c *Cost) {
 	d.names(p, n, func(p place, value string, n *yaml.Node) { c.Each[value] = d.units(p, n) })
 }
 
+// shares reads values, each with a percentage.
+func (d *decoder) shares(p place, n *yaml.Node, r *Reserve) {
+	r.Classes = make(map[string]string)
+	d.names(p, n, func(p place, name string, n *yaml.Node) { r.Classes[name] = d.text(p, n) })
+}
+
 // labels reads names, each with a value.
 func (d *decoder) labels(p place, n *yaml.Node, s *Spec) {
 	s.Labels = make(map[string]string)

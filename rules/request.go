@@ -77,7 +77,8 @@ func (r *Rule) Doubt(request *Request) error {
 // A reading is an attribute of requests that is part of a rule's key.
 type reading struct{ kind, name string }
 
-// everyComponent are the components of a rule's key, its candidate's, its ids, its lists and its learned cost.
+// everyComponent are the components of a rule's key, its candidate's, its ids, its lists, its classes and its learned
+// cost.
 func (r *Rule) everyComponent() []component {
 	components := slices.Clone(r.components)
 	if c := r.candidate; c != nil && c.keyed != nil {
@@ -85,6 +86,9 @@ func (r *Rule) everyComponent() []component {
 	}
 	if r.ids != nil {
 		components = append(components, r.ids.by)
+	}
+	if r.reserve != nil {
+		components = append(components, r.reserve.by)
 	}
 	if l := r.cost.learn; l != nil && l.by != nil {
 		components = append(components, *l.by)

@@ -22,6 +22,7 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
+	reserve       *reserve // nil: all requests are of one class
 	asksUsage     bool     // see Addition
 	passed        sum      // see Passed
 	stream        *stream  // nil: the response is not charged while it is streamed
@@ -91,7 +92,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	word(b, at(i, "preset"), s.Preset, presetWords)
-	rule.cost = b.cost(i, s)
+	rule.cost, rule.reserve = b.cost(i, s), b.reserve(i, s)
 	b.streams(i, s, rule)
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
 	rule.schedule = b.schedule(i, s.Schedule)

@@ -52,6 +52,7 @@ type Spec struct {
 	Limit        []string            // texts of weir.ParseLimit, at least one; or "none" or "unlimited" alone
 	Overrides    []Override          // other limits for some keys
 	Cost         Cost                // the zero Cost is 1, and callers may state another
+	Reserve      Reserve             // the zero Reserve is none
 	Stream       Stream              // how streams are counted
 	CountIf      CountIf             // the zero CountIf counts every request
 	Charge       Charge              // "" is ChargeFitting
@@ -143,6 +144,13 @@ type Cost struct {
 	// Learn is "key" or a component: the estimate is learned from the settled costs of a key, or of a key and a value.
 	// "" is none; it goes with From and Settle.
 	Learn string
+}
+
+// A Reserve has the parts of a rule's limits that less important requests leave to more important ones.
+type Reserve struct {
+	By        string            // a component, whose values are the classes
+	Classes   map[string]string // the part that a class leaves to others, "0%" to "99%", by value
+	Otherwise string            // the class of other values; "": the one with the largest part
 }
 
 // A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged

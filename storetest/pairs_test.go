@@ -116,6 +116,9 @@ var features = []struct {
 	{"override", func(p *pair) {
 		p.one.Overrides = []rules.Override{{Key: []string{p.name + "-ann"}, Limit: []string{"fixed_window 7/9s"}}}
 	}},
+	{"reserve", func(p *pair) {
+		p.one.Reserve = rules.Reserve{By: "user", Classes: map[string]string{p.name + "-ann": "0%", "others": "40%"}}
+	}},
 	{"charge full", func(p *pair) { p.one.Charge = rules.ChargeFull }},
 	{"full store", func(p *pair) { p.full = true }},
 	{"clock steps back", func(p *pair) {

@@ -93,7 +93,7 @@ func (g *slowGate) claimsOf(rule *rules.Rule, r *slowRequest, prefix string) (li
 		cost = min(cost, 1)
 	}
 	for _, limit := range rule.LimitsFor(r.request, key) {
-		list = append(list, g.check(rule, prefix+string(key), limit, cost, r))
+		list = append(list, g.check(rule, prefix+string(key), limit, cost, r).reserved(r))
 	}
 	if ids := rule.IDs(); ids != nil && r.alone && r.ask.Times == 1 && ids.Of(r.request) != "" {
 		claims := make([]weir.Claim, len(list))
@@ -114,6 +114,14 @@ func (g *slowGate) check(rule *rules.Rule, key string, limit *weir.Limit, cost i
 	c := slowCheck{rule: rule, claim: weir.Claim{Key: key, Limit: limit, Cost: cost}}
 	if isConcurrency(limit) && cost > 0 && r.ask.Times > 0 {
 		c.claim.Lease = r.ask.Lease
+	}
+	return c
+}
+
+// reserved is the check with the floor of the request's class.
+func (c slowCheck) reserved(r *slowRequest) slowCheck {
+	if class := c.rule.ClassOf(r.request); class != nil {
+		c.claim.Floor = (c.claim.Limit.Most()*class.Share + 99) / 100
 	}
 	return c
 }
@@ -199,11 +207,12 @@ func (g *slowGate) take(checks []*slowCheck, times int64) (granted int64, ok boo
 		place := slices.IndexFunc(units, func(u weir.Claim) bool { return u.Same(&claim) })
 		if place >= 0 {
 			units[place].Cost += claim.Cost
+			units[place].Floor = max(units[place].Floor, claim.Floor)
 		} else {
 			place = len(units)
 			units, least = append(units, claim), append(least, claim)
 		}
-		least[place].Cost = units[place].Cost
+		least[place].Cost, least[place].Floor = units[place].Cost, units[place].Floor
 		if c.rule.ChargesFull() && !c.ban {
 			least[place].Cost = min(units[place].Cost, 1)
 		}
@@ -227,7 +236,9 @@ func (g *slowGate) take(checks []*slowCheck, times int64) (granted int64, ok boo
 		asked = least
 	}
 	for i, c := range checks {
-		c.decision, c.granted, c.shown = g.now(&asked[places[i]]), granted, true
+		own := asked[places[i]]
+		own.Floor = c.claim.Floor
+		c.decision, c.granted, c.shown = g.now(&own), granted, true
 	}
 	return granted, true
 }
@@ -279,7 +290,7 @@ func (g *slowGate) follow(r *slowRequest) {
 			continue
 		}
 		for _, limit := range c.rule.Candidate().Limits() {
-			own := g.check(c.rule, c.claim.Key, limit, c.claim.Cost, r)
+			own := g.check(c.rule, c.claim.Key, limit, c.claim.Cost, r).reserved(r)
 			own.candidate = true
 			g.alone(r, []slowCheck{own}, times)
 		}

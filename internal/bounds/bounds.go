@@ -47,6 +47,7 @@ const (
 	Bans         = 8      // lengths of a rule's bans
 	Refusals     = 1000   // refusals that lead to a ban
 	Repeats      = 100    // repetitions of a request at no charge
+	Classes      = 16     // classes of the requests of a rule
 	Windows      = 16     // windows of a schedule
 	Lease        = 50     // percent of the remaining units that a node may prefetch
 	Ceiling      = 100    // multiple of its limit that one node may pass

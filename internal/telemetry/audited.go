@@ -23,6 +23,7 @@ type AuditRecord struct {
 	Wait      time.Duration `json:"wait_ns,omitempty"` // until it would pass, or the length of a ban; −1: never
 	Actor     string        `json:"actor,omitempty"`   // who made a change
 	Text      string        `json:"text,omitempty"`
+	Class     string        `json:"class,omitempty"` // of the request, by the rule's reserve
 }
 
 // An AuditFilter selects records; empty fields match all.

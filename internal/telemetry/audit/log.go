@@ -77,6 +77,7 @@ type shard struct {
 type entry struct {
 	at      time.Time
 	rule    *rules.Rule // nil: none
+	class   *rules.Class
 	wait    time.Duration
 	client  netip.Addr
 	sizes   [texts]int32
@@ -129,7 +130,8 @@ func (l *Log) Verdict(v *gate.Verdict) {
 	if v.Outcome == gate.Passed {
 		return
 	}
-	e := entry{at: time.Now(), rule: v.Rule, outcome: uint8(v.Outcome), reason: v.Reason, client: v.Client}
+	e := entry{at: time.Now(), rule: v.Rule, class: v.Class(), outcome: uint8(v.Outcome), reason: v.Reason,
+		client: v.Client}
 	if check, ok := v.Worst(); ok && check.Decided {
 		e.wait = check.Decision.RetryAfter
 	}
@@ -277,6 +279,9 @@ func (l *Log) record(e *entry, of *[texts]string) Record {
 	}
 	if e.rule != nil {
 		r.Rule = e.rule.Name()
+	}
+	if e.class != nil {
+		r.Class = e.class.Name
 	}
 	if e.wait == weir.Never {
 		r.Wait = -1

@@ -63,4 +63,5 @@ var textFields = []struct {
 	{"client", func(r *Record) *string { return &r.Client }},
 	{"actor", func(r *Record) *string { return &r.Actor }},
 	{"text", func(r *Record) *string { return &r.Text }},
+	{"class", func(r *Record) *string { return &r.Class }},
 }

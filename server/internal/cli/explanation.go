@@ -115,6 +115,9 @@ func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.E
 	if shadow {
 		state += ", shadow"
 	}
+	if r.Class != "" {
+		state += ", class " + r.Class
+	}
 	if r.Learned > 0 {
 		state += fmt.Sprintf(", learned from %d settled costs", r.Learned)
 	}
@@ -156,6 +159,9 @@ func limitState(l *gate.ExplainedLimit) (text string) {
 	}
 	if l.Cost != 1 {
 		text += fmt.Sprintf(", costs %d", l.Cost)
+	}
+	if l.Floor > 0 {
+		text += fmt.Sprintf(", leaves %d to others", l.Floor)
 	}
 	return text
 }

@@ -81,6 +81,7 @@ var onlyParseKnows = map[string][]int{
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
 	"percents":          {5},                                    // without a key
+	"reserve":           {4, 5},                                 // a class that is there, a rule with a limit
 	"routes-ambiguous":  {0},                                    // two routes for one request
 	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
@@ -159,6 +160,7 @@ var shapes = map[string]string{
 	"ban":       "rules: [{name: a, limit: 1/1s, ban: {%s: x}}]",
 	"candidate": "rules: [{name: a, limit: 1/1s, candidate: {%s: x}}]",
 	"once":      "rules: [{name: a, limit: 1/1s, once: {%s: x}}]",
+	"reserve":   "rules: [{name: a, limit: 1/1s, reserve: {%s: x}}]",
 	"service":   "services: [{name: a, addresses: http://a, %s: x}]\nrules: []",
 	"timeout":   "services: [{name: a, addresses: http://a, timeout: {%s: x}}]\nrules: []",
 	"health":    "services: [{name: a, addresses: http://a, health: {%s: x}}]\nrules: []",

@@ -1,0 +1,147 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
+)
+
+// A Class is requests of one importance: they leave a part of each limit of their rule to more important ones.
+type Class struct {
+	Name  string // the value of reserve.by
+	Share int64  // percent of the limit that the class leaves to others, 0 to 99
+}
+
+// Floor is the units of a limit that the class leaves to others: its share of the most that the limit holds, rounded
+// up. Without a class it is 0.
+func (c *Class) Floor(l *weir.Limit) int64 {
+	if c == nil {
+		return 0
+	}
+	return (l.Most()*c.Share + 99) / 100
+}
+
+// A reserve is a checked Reserve.
+type reserve struct {
+	by        component
+	classes   []Class // by share, then by name
+	values    map[string]*Class
+	otherwise *Class // of any other value, and of a request without one
+}
+
+// Classes are the classes of the rule's requests, the most important first; none without reserve. Do not change the
+// slice.
+func (r *Rule) Classes() []Class {
+	if r.reserve == nil {
+		return nil
+	}
+	return r.reserve.classes
+}
+
+// ClassOf is the class of a request; nil if the rule has no classes.
+func (r *Rule) ClassOf(request *Request) *Class {
+	if r.reserve == nil {
+		return nil
+	}
+	var buffer [bounds.Text]byte
+	if class := r.reserve.values[r.reserve.by.text(buffer[:0], request)]; class != nil {
+		return class
+	}
+	return r.reserve.otherwise
+}
+
+// reserve checks reserve; nil without it.
+func (b *builder) reserve(i int, s *Spec) *reserve {
+	given := &s.Reserve
+	by, classes := at(i, "reserve.by"), at(i, "reserve.classes")
+	if given.By == "" && len(given.Classes) == 0 && given.Otherwise == "" {
+		return nil
+	}
+	if slices.Contains([]string{closed, unlimited}, strings.Join(s.Limit, "")) {
+		b.add(at(i, "reserve"), "reserve is a part of a limit, and the rule has none")
+	}
+	r := &reserve{values: make(map[string]*Class)}
+	if given.By == "" && !b.has(by) {
+		b.add(by, "reserve.by is missing: whose values are the classes, such as by: user")
+	}
+	if given.By != "" {
+		if list := b.key(by, []string{given.By}, s.Match.Path); len(list) == 1 {
+			r.by = list[0]
+		}
+	}
+	if len(given.Classes) == 0 && !b.has(classes) {
+		b.add(classes, "reserve.classes is missing: the classes, each with the part of the limit that it leaves to "+
+			"others, such as classes: {critical: 0%%, batch: 50%%}")
+	}
+	b.count(classes, len(given.Classes), bounds.Classes)
+	for _, name := range slices.Sorted(maps.Keys(given.Classes)) {
+		share, ok := wholePercent(given.Classes[name])
+		if !ok {
+			b.add(at(i, "reserve.classes."+name), "reserve.classes.%s is %.80q; allowed: 0%% to 99%%, in whole numbers",
+				name, given.Classes[name])
+		}
+		r.classes = append(r.classes, Class{name, share})
+	}
+	slices.SortStableFunc(r.classes, func(a, b Class) int { return cmp.Compare(a.Share, b.Share) })
+	b.otherwise(at(i, "reserve.otherwise"), given, r)
+	return r
+}
+
+// otherwise indexes the classes, and finds the one of other values: by default the least important.
+func (b *builder) otherwise(p place, given *Reserve, r *reserve) {
+	for i := range r.classes {
+		r.values[r.classes[i].Name] = &r.classes[i]
+		r.otherwise = &r.classes[i]
+	}
+	if given.Otherwise == "" {
+		return
+	}
+	if r.otherwise = r.values[given.Otherwise]; r.otherwise == nil && len(given.Classes) > 0 {
+		b.add(p, "reserve.otherwise is %.80q; %s", given.Otherwise, oneOf(given.Otherwise,
+			slices.Sorted(maps.Keys(given.Classes))))
+	}
+}
+
+// wholePercent reads 0% to 99%.
+func wholePercent(text string) (n int64, ok bool) {
+	digits, ok := strings.CutSuffix(text, "%")
+	if n, err := strconv.ParseInt(digits, 10, 64); ok && err == nil && n >= 0 && n < 100 &&
+		strconv.FormatInt(n, 10) == digits {
+		return n, true
+	}
+	return 0, false
+}
+
+// reserve warns of classes that clients choose, and of classes that are never granted.
+func (l *linter) reserve(i int, s *Spec, rule *Rule) {
+	if rule.reserve == nil {
+		return
+	}
+	if by := rule.reserve.by.source; by.chosen() && len(l.set.proxies) == 0 {
+		l.add(at(i, "reserve.by"), "each client can choose its class, as it sends %s itself: let a proxy set it, and "+
+			"name your proxies in server.trusted_proxies, or take a value that is proven, such as user, service or a "+
+			"descriptor", s.Reserve.By)
+	}
+	for _, class := range rule.reserve.classes {
+		for _, limit := range rule.limits {
+			if floor := class.Floor(limit); floor > 0 && rule.Cost()+floor > limit.Most() && !rule.full {
+				l.add(at(i, "reserve.classes."+class.Name), "requests of class %s are never granted: %d%% of %s is "+
+					"%d, and a request costs %d", class.Name, class.Share, limit, floor, rule.Cost())
+			}
+		}
+	}
+}
+
+// chosen reports whether a client states the value of the source itself, and nothing proves it.
+func (s source) chosen() bool {
+	switch s {
+	case sourceHeader, sourceQuery, sourceCookie, sourceBody, sourceJSON:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,47 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/weirproject/weir/rules"
+)
+
+func TestClassOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		reserve string
+		want    map[string]string // class by user
+	}{
+		"the least important class has all others": {"by: user, classes: {a: 0%, b: 20%, c: 50%}",
+			map[string]string{"a": "a", "b": "b", "c": "c", "d": "c", "": "c"}},
+		"or the named one": {"by: user, classes: {a: 0%, b: 20%, c: 50%}, otherwise: b",
+			map[string]string{"a": "a", "b": "b", "c": "c", "d": "b", "": "b"}},
+		"normalised": {"by: user trim lower, classes: {a: 0%, b: 20%}", map[string]string{" A ": "a", "B": "b", "C": "b"}},
+	} {
+		set := compiled(t, "rules: [{name: r, limit: 10/1m, reserve: {"+test.reserve+"}}]")
+		for user, want := range test.want {
+			if got := set.Rules()[0].ClassOf(&rules.Request{User: user}); got == nil || got.Name != want {
+				t.Errorf("%s: user %q is of class %v, want %s", name, user, got, want)
+			}
+		}
+	}
+	if class := compiled(t, "rules: [{name: r, limit: 10/1m}]").Rules()[0].ClassOf(&rules.Request{}); class != nil {
+		t.Errorf("without reserve: class %v", class)
+	}
+}
+
+// TestFloor: a share is of all that a limit may grant at once, rounded up.
+func TestFloor(t *testing.T) {
+	for limit, want := range map[string]int64{
+		"fixed_window 10/1m": 2, "sliding_log 11/1m": 3, "7/1m": 2, "5/1m overdraft 6": 3, "leaky_queue 1/1s queue 49": 10,
+		"concurrency 1 ttl 1s": 1, "fixed_window 4503599627370496/1h": 900719925474100,
+	} {
+		rule := compiled(t, "rules: [{name: r, limit: "+limit+", reserve: {by: user, classes: {a: 0%, b: 20%}}}]").Rules()[0]
+		classes := rule.Classes()
+		if got := classes[1].Floor(rule.Limits()[0]); got != want || classes[0].Floor(rule.Limits()[0]) != 0 {
+			t.Errorf("20%% of %s is %d, want %d", limit, got, want)
+		}
+	}
+	if floor := (*rules.Class)(nil).Floor(nil); floor != 0 {
+		t.Errorf("no class leaves %d", floor)
+	}
+}
