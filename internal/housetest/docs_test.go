@@ -143,10 +143,13 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
+// substituted is the output of another command.
+var substituted = regexp.MustCompile(`\$\([^)]*\)`)
+
 func checkCommand(t *testing.T, b block, line string, targets map[string]bool) {
 	t.Helper()
 	command, _, _ := strings.Cut(line, " #")
-	words := strings.Fields(command)
+	words := strings.Fields(substituted.ReplaceAllString(command, "value"))
 	for len(words) > 0 && strings.Contains(words[0], "=") { // VARIABLE=value
 		words = words[1:]
 	}
@@ -164,6 +167,14 @@ func checkCommand(t *testing.T, b block, line string, targets map[string]bool) {
 		for _, word := range words[1:] {
 			if place, ok := strings.CutPrefix(word, "./"); ok {
 				if _, err := os.Stat(filepath.Join(root, strings.TrimSuffix(place, "..."))); err != nil {
+					t.Errorf("%s:%d: %s: %s is not there", b.page, b.line, strings.TrimSpace(command), word)
+				}
+			}
+		}
+	case "docker", "kubectl", "helm":
+		for _, word := range words[1:] {
+			if strings.HasPrefix(word, "deploy/") {
+				if _, err := os.Stat(filepath.Join(root, word)); err != nil {
 					t.Errorf("%s:%d: %s: %s is not there", b.page, b.line, strings.TrimSpace(command), word)
 				}
 			}

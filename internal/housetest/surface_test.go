@@ -86,7 +86,7 @@ func surface(t *testing.T) string {
 // weir.
 func public(dir string) bool {
 	for _, part := range strings.Split(dir, "/") {
-		if slices.Contains([]string{"internal", "cmd", "examples", "bench", "contrib", "testdata", "tools"}, part) {
+		if slices.Contains([]string{"internal", "cmd", "examples", "bench", "contrib", "deploy", "testdata", "tools"}, part) {
 			return false
 		}
 	}

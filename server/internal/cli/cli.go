@@ -118,7 +118,7 @@ allow. Limits are counted in this process, or in a Redis that several processes 
 		command.Backtest(host), command.Import(host), newExplain(system), newVerifyProxy(system), newSchema(),
 		newHealth(system), newRules(system), newOverride(system), newBlock(system), newAllow(system),
 		newKeys(system), newBans(system), newAudit(system), newStats(system), newVersion(),
-		newCompletion())
+		newCompletion(), newMan())
 	for _, one := range root.Commands() {
 		one.DisableFlagsInUseLine = true
 	}

@@ -183,3 +183,69 @@ func query(t *testing.T, prometheus, expr string) (values []string) {
 	}
 	return values
 }
+
+var (
+	mount    = regexp.MustCompile(`(\.{1,2}/[^:"]+):(/[^:"]+):ro`)
+	settings = regexp.MustCompile(`(?m)^ +(WEIR_\w+): (\S+)`)
+)
+
+// TestCompose: the files that deploy/compose mounts are there, Prometheus takes its own, and weir starts with the
+// variables.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	const at = "../../../deploy/compose"
+	text, err := os.ReadFile(at + "/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mounts := mount.FindAllStringSubmatch(string(text), -1)
+	for _, m := range mounts {
+		content, err := os.ReadFile(filepath.Join(at, m[1]))
+		if err != nil {
+			t.Error(err)
+		}
+		write(t, dir, filepath.Base(m[2]), string(content))
+	}
+	if len(mounts) != 6 {
+		t.Errorf("%d mounts were found", len(mounts))
+	}
+	check := exec.Command("promtool", "check", "config", "prometheus.yml")
+	check.Dir = dir
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	var env []string
+	for _, v := range settings.FindAllStringSubmatch(string(text), -1) {
+		name, value := v[1], v[2]
+		switch {
+		case name == "WEIR_CONFIG":
+			value = at + "/weir.yaml"
+		case name == "WEIR_STORE":
+			value = redistest.Start(t).URL()
+		case strings.HasPrefix(value, "0.0.0.0:"):
+			value = "127.0.0.1:0"
+		case strings.HasPrefix(value, "${WEIR_TOKEN"):
+			value = "a-secret-of-this-test"
+		case strings.HasPrefix(value, "${WEIR_UPSTREAM"):
+			value = "demo"
+		}
+		env = append(env, name+"="+value)
+	}
+	running := call{env: env}.serve(t)
+	if code, _, body := get(t, running.at("gateway")+"/"); code != http.StatusOK {
+		t.Error(code, body)
+	}
+	if said := running.logs(); strings.Contains(said, "unknown") {
+		t.Error(said)
+	}
+	running.end()
+}
+
+// TestFilesOfThePackage: the rules that the Debian package installs are in force as they are.
+func TestFilesOfThePackage(t *testing.T) {
+	t.Parallel()
+	if r := (call{}).run(t, "check", "../../../deploy/debian/weir.yaml"); r.code != 0 {
+		t.Error(r)
+	}
+}

@@ -24,8 +24,14 @@ func printVersion(cmd *cobra.Command) error {
 	return err
 }
 
+// released is the version of a release, which the linker sets.
+var released string
+
 // number is the version, such as "v0.2.0", or "(devel)" if it is unknown.
 func number() string {
+	if released != "" {
+		return "v" + released
+	}
 	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
 		return build.Main.Version
 	}
