@@ -187,8 +187,8 @@ var respFields = &mapping[Server]{"server_resp", "leave it out", slices.Concat(
 	})}
 
 var grpcFields = &mapping[Server]{"server_grpc", "leave it out", slices.Concat(
-	listenerFields("", "[Envoy's](../howto/envoy-filters.md) rate limit service and ext_authz, and health", "`off`",
-		func(s *Server) *Listener { return &s.GRPC }).fields,
+	listenerFields("", "[Envoy's](../howto/envoy-filters.md) rate limit service, ext_authz and ext_proc, and health",
+		"`off`", func(s *Server) *Listener { return &s.GRPC }).fields,
 	[]field[Server]{
 		{"max_age", duration(time.Second, 365*wholeDay, func(s *Server) *time.Duration { return &s.GRPCMaxAge }),
 			"1s to 8760h: age at which clients are asked to connect anew, so that an added node gets calls", "`10m`"},

@@ -89,7 +89,7 @@ func (v *server) purpose(name string) string {
 	case "gateway":
 		return "   to " + v.targets()
 	case "grpc":
-		return "   Envoy's rate limit service and ext_authz, health, reflection"
+		return "   Envoy's rate limit service, ext_authz and ext_proc, health, reflection"
 	}
 	return ""
 }

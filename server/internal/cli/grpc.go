@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/server/internal/extauthz"
+	"github.com/weirproject/weir/server/internal/gateway"
 	"github.com/weirproject/weir/server/internal/grpcserver"
 )
 
@@ -18,7 +19,13 @@ func (v *server) grpcServices(counts *servermetrics.Server) ([]grpcserver.Servic
 	if err != nil {
 		return nil, err
 	}
-	return []grpcserver.Service{v.rateLimits().Register, authorization}, nil
+	options := v.byRules(counts, v.engine.Clients.TrustsPeer)
+	options.Decoders = gateway.Decoders()
+	processor, err := extauthz.NewProcessor(v.engine.Gate, options)
+	if err != nil {
+		return nil, err
+	}
+	return []grpcserver.Service{v.rateLimits().Register, authorization, processor}, nil
 }
 
 func (v *server) openGRPC(l *listener) error {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/redistest"
@@ -48,6 +49,8 @@ type limiter struct {
 	port    string
 	failing atomic.Bool
 	close   func()
+	gate    *gate.Gate
+	server  *grpcserver.Server
 }
 
 // interrupted registers a service whose calls fail while it does.
@@ -89,16 +92,20 @@ func serve(t *testing.T, rules string) *limiter {
 		t.Fatal(err)
 	}
 	limiter := new(limiter)
+	processor, err := extauthz.NewProcessor(g, new(httplimit.RuleOptions))
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := grpcserver.New(grpcserver.Config{Access: access, Ready: func() bool { return true }, Counts: uncounted{},
 		Log: slog.New(slog.DiscardHandler), Warn: func(text string, _ ...any) { t.Error(text) }},
-		limiter.interrupting(rls.New(g, rls.Options{})), limiter.interrupting(authorization))
+		limiter.interrupting(rls.New(g, rls.Options{})), limiter.interrupting(authorization), processor)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go server.Serve(l)
 	t.Cleanup(server.Close)
-	limiter.port, limiter.close = port(t, l.Addr().String()), server.Close
+	limiter.port, limiter.close, limiter.gate, limiter.server = port(t, l.Addr().String()), server.Close, g, server
 	return limiter
 }
 
@@ -112,7 +119,7 @@ func port(t *testing.T, address string) string {
 }
 
 // A page is docs/howto/envoy-filters.md: its blocks of YAML, in order.
-type page struct{ rules, bootstrap, extAuthz, withToken, istio, gateway string }
+type page struct{ rules, bootstrap, extAuthz, extProc, withToken, istio, gateway string }
 
 func readPage(t *testing.T) page {
 	t.Helper()
@@ -121,10 +128,10 @@ func readPage(t *testing.T) page {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(found) != 6 {
-		t.Fatalf("docs/howto/envoy-filters.md has %d blocks of YAML; this test knows 6", len(found))
+	if len(found) != 7 {
+		t.Fatalf("docs/howto/envoy-filters.md has %d blocks of YAML; this test knows 7", len(found))
 	}
-	return page{found[0][1], found[1][1], found[2][1], found[3][1], found[4][1], found[5][1]}
+	return page{found[0][1], found[1][1], found[2][1], found[3][1], found[4][1], found[5][1], found[6][1]}
 }
 
 // tree is a text of YAML.

@@ -1,5 +1,7 @@
-// Package extauthz answers Envoy's external authorization over gRPC, envoy.service.auth.v3.Authorization: the head of
-// a request comes in a message, and is decided by the rules as the gateway decides it.
+// Package extauthz answers two filters of Envoy. External authorization over gRPC, envoy.service.auth.v3.Authorization:
+// the head of a request comes in a message, and is decided by the rules as the gateway decides it. And external
+// processing, envoy.service.ext_proc.v3.ExternalProcessor, by which the response comes too: see NewProcessor. The rest
+// of this comment is about the first one.
 //
 // # Client
 //
@@ -149,24 +151,34 @@ func shortened(text string) string { return text[:min(len(text), 80)] }
 // headers are the headers of a request. With encode_raw_headers each line comes separately, else lines of one name are
 // joined.
 func headers(sent *auth.AttributeContext_HttpRequest) http.Header {
-	h := make(http.Header, len(sent.GetHeaders())+1)
-	add := func(name, value string) {
-		if !strings.HasPrefix(name, ":") {
-			name = http.CanonicalHeaderKey(name)
-			h[name] = append(h[name], value)
-		}
-	}
+	h := fieldsOf(sent.GetHeaderMap())
 	for name, value := range sent.GetHeaders() {
-		add(name, value)
-	}
-	for _, line := range sent.GetHeaderMap().GetHeaders() {
-		if raw := line.GetRawValue(); raw != nil {
-			add(line.GetKey(), string(raw))
-		} else {
-			add(line.GetKey(), line.GetValue())
-		}
+		addField(h, name, value)
 	}
 	return h
+}
+
+// fieldsOf are lines of a header, without the pseudo-fields.
+func fieldsOf(sent *core.HeaderMap) http.Header {
+	h := make(http.Header, len(sent.GetHeaders())+1)
+	for _, line := range sent.GetHeaders() {
+		addField(h, line.GetKey(), valueOf(line))
+	}
+	return h
+}
+
+func valueOf(line *core.HeaderValue) string {
+	if raw := line.GetRawValue(); raw != nil {
+		return string(raw)
+	}
+	return line.GetValue()
+}
+
+func addField(h http.Header, name, value string) {
+	if !strings.HasPrefix(name, ":") {
+		name = http.CanonicalHeaderKey(name)
+		h[name] = append(h[name], value)
+	}
 }
 
 // leaveOutEnvoy removes Envoy's own address from the end of X-Forwarded-For. With use_remote_address Envoy appends the
@@ -202,7 +214,7 @@ type answer struct {
 func (w *answer) response() *auth.CheckResponse {
 	if w.Status == http.StatusOK {
 		return &auth.CheckResponse{Status: &rpc.Status{}, HttpResponse: &auth.CheckResponse_OkResponse{
-			OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: w.options()}}}
+			OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: options(w.Header())}}}
 	}
 	if w.bodiless {
 		w.Body = ""
@@ -211,7 +223,7 @@ func (w *answer) response() *auth.CheckResponse {
 	return &auth.CheckResponse{Status: &rpc.Status{Code: int32(codeOf(w.Status))},
 		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: &auth.DeniedHttpResponse{
 			Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.Status)},
-			Headers: w.options(),
+			Headers: options(w.Header()),
 			Body:    strings.ToValidUTF8(w.Body, "\uFFFD"),
 		}}}
 }
@@ -231,9 +243,9 @@ func codeOf(status int) codes.Code {
 	return codes.PermissionDenied
 }
 
-// options are the headers. They replace the service's headers, as the gateway's do.
-func (w *answer) options() (list []*core.HeaderValueOption) {
-	for name, lines := range w.Header() {
+// options are header fields. They replace the service's fields of the same names.
+func options(h http.Header) (list []*core.HeaderValueOption) {
+	for name, lines := range h {
 		action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		for _, line := range lines {
 			list = append(list, &core.HeaderValueOption{AppendAction: action, Header: &core.HeaderValue{

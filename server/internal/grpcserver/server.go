@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// maxMessage is bytes of a request. Envoy's ext_authz sends all headers of a request, up to 60 KiB, and, if so
-	// configured, the beginning of its body; its rate limit filter sends a header once for each descriptor that has it.
-	// A question that is too large is refused, and Envoy lets its request pass.
-	maxMessage = 1 << 20
+	// maxMessage is bytes of a request. Envoy's ext_authz and ext_proc send all headers of a request, up to 60 KiB,
+	// and, if so configured, a body, of which rules read 1 MiB; its rate limit filter sends a header once for each
+	// descriptor that has it. A question that is too large is refused, and Envoy may let its request pass.
+	maxMessage = 1<<20 + 128<<10
 	// maxMetadata is bytes of a request's metadata.
 	maxMetadata = 16 << 10
 	// maxStreams is the most calls at a time on a connection. Envoy opens another connection beyond it.
@@ -171,6 +171,10 @@ func (s *Server) stream(service any, stream grpc.ServerStream, info *grpc.Stream
 	next grpc.StreamHandler) (err error) {
 	method := s.named(info.FullMethod)
 	s.Counts.Began()
+	if endless := strings.HasPrefix(method, healthPrefix) || strings.HasPrefix(method, reflectionPrefix); !endless {
+		s.inFlight.Add(1)
+		defer s.inFlight.Add(-1)
+	}
 	defer func() {
 		err = s.recovered(recover(), method, err)
 		s.Counts.Ended(method, status.Code(err).String())

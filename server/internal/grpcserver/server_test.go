@@ -296,11 +296,11 @@ func TestUnknownMethodsAreRefused(t *testing.T) {
 
 func TestMessagesHaveACeiling(t *testing.T) {
 	f := start(t)
-	if _, err := f.call(t, echo, "", strings.Repeat("x", 800<<10)); err != nil {
+	if _, err := f.call(t, echo, "", strings.Repeat("x", 1<<20+100<<10)); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.call(t, echo, "", strings.Repeat("x", 1<<20)); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("1 MiB: %v, want ResourceExhausted", err)
+	if _, err := f.call(t, echo, "", strings.Repeat("x", 1<<20+128<<10)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("1 MiB and 128 KiB: %v, want ResourceExhausted", err)
 	}
 	redistest.Await(t, "the count of what was not read", func() bool { return f.has(echo + " ResourceExhausted") })
 	if _, err := f.call(t, echo, strings.Repeat("x", 20<<10), ""); err == nil {
