@@ -40,6 +40,10 @@ type Limit struct {
 	bounds    atomic.Pointer[calendarPeriods] // the calendar periods that were used last
 	hold      meanHold
 
+	whole   *Limit // of a Fair limit: what its members share
+	above   int64  // units that any member is granted
+	maxKeys int64
+
 	peak   int64 // most units that are granted between any two neighboring instants
 	counts int64 // µs for which a unit counts after its charge; 0 where units do not return one by one
 }
@@ -63,11 +67,16 @@ func NewLimit(name string, spec Spec) (*Limit, error) {
 	if err := spec.compile(limit); err != nil {
 		return nil, err
 	}
-	limit.units = descriptors[limit.algorithm].units
-	name64 := fnv.New64a()
-	name64.Write([]byte(name))
-	limit.hash = name64.Sum64() + uint64(limit.algorithm)*0x9e3779b97f4a7c15
+	limit.finish()
 	return limit, nil
+}
+
+// finish fills in what follows from the name and the algorithm.
+func (l *Limit) finish() {
+	l.units = descriptors[l.algorithm].units
+	name64 := fnv.New64a()
+	name64.Write([]byte(l.name))
+	l.hash = name64.Sum64() + uint64(l.algorithm)*0x9e3779b97f4a7c15
 }
 
 // MustLimit is NewLimit for limits written in the program: it panics where NewLimit

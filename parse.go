@@ -107,10 +107,12 @@ func (f *form) allowedOptions(word string) string {
 	return "after it " + f.options
 }
 
-// firstWords are the first words of all algorithms.
+// firstWords are the first words of all algorithms without members.
 func firstWords() (words []string) {
 	for i := range descriptors {
-		words = append(words, Algorithm(i).Words()...)
+		if a := Algorithm(i); !a.Fair() {
+			words = append(words, a.Words()...)
+		}
 	}
 	return words
 }

@@ -22,6 +22,11 @@ const (
 	AlgorithmSlidingCounter
 	AlgorithmConcurrency
 
+	// The algorithms of a [Fair] limit, by the limit that is shared.
+	AlgorithmFairWindow
+	AlgorithmFairCalendar
+	AlgorithmFairConcurrency
+
 	algorithms // how many numbers there are
 )
 
@@ -48,6 +53,15 @@ var descriptors = [algorithms]descriptor{
 	}},
 	AlgorithmConcurrency: {units: byLease, example: "concurrency 20 ttl 30s", forms: []form{
 		{"concurrency", "retry_after DURATION", (*limitParser).concurrency},
+	}},
+	AlgorithmFairWindow: {units: byWindow, example: "fair_fixed_window 100/1h above 50", forms: []form{
+		{"fair_fixed_window", "first or epoch, above N, keys N", fair((*limitParser).fixedWindow)},
+	}},
+	AlgorithmFairCalendar: {units: byWindow, example: "fair_calendar 1000/day above 50", forms: []form{
+		{"fair_calendar", "in ZONE, above N, keys N", fair((*limitParser).calendar)},
+	}},
+	AlgorithmFairConcurrency: {units: byLease, example: "fair_concurrency 20 ttl 30s above 80", forms: []form{
+		{"fair_concurrency", "retry_after DURATION, above N, keys N", fair((*limitParser).concurrency)},
 	}},
 }
 

@@ -46,6 +46,11 @@ type Claim struct {
 	// state as without one. A claim of an id (Once) has no floor.
 	Floor int64
 
+	// Member is who asks, for a [Fair] limit and only there: up to MaxKey bytes. All that name none are one member.
+	Member string
+	// Weight is the member's part of a [Fair] limit: 1 to MaxWeight; 0 is 1.
+	Weight int64
+
 	// Lease is the id of the held units, for a [Concurrency] limit and only there: 1 to
 	// MaxLease bytes, unguessable (NewLeaseID makes one). A cost of 0 takes no lease: it is empty.
 	Lease string
@@ -264,6 +269,12 @@ func (c *Claim) check(times int64) error {
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
 		product := strconv.FormatInt(c.Cost, 10) + " × " + strconv.FormatInt(times, 10)
 		return invalid("cost × times", product, "less than 2^63")
+	case c.Limit.whole == nil && (c.Member != "" || c.Weight != 0):
+		return invalid("member", c.Member, "a member and a weight only for a fair limit")
+	case len(c.Member) > MaxKey:
+		return invalid("member", strconv.Itoa(len(c.Member))+" bytes", "0 to 65536 bytes")
+	case c.Weight < 0 || c.Weight > MaxWeight:
+		return invalid("weight", c.Weight, "1 to "+strconv.Itoa(MaxWeight)+", or 0 for 1")
 	case c.Limit.Leases():
 		return c.checkLease(times)
 	case c.Lease != "" || c.Renew:

@@ -113,6 +113,7 @@ func (c *ceiling) under(claims []weir.Claim) *ceilingScratch {
 		if bound := c.bound(claims[i].Limit); bound != nil {
 			claim := claims[i]
 			claim.Limit, claim.Cost, claim.Floor, claim.Delay = bound, min(claim.Cost, bound.Overdraft()), 0, 0
+			claim.Member, claim.Weight = "", 0
 			s.claims, s.places, s.decisions = append(s.claims, claim), append(s.places, i), append(s.decisions,
 				weir.Decision{})
 		}

@@ -165,6 +165,9 @@ func (s *coalescer) hash(claims []weir.Claim) (hash uint64) {
 	for i := range claims {
 		c := &claims[i]
 		hash = s.seed.claim(hash, c.Key, c.Limit, c.Cost, c.Floor)
+		if c.Member != "" {
+			hash = s.seed.state(hash, c.Member)
+		}
 	}
 	return hash
 }
@@ -471,7 +474,8 @@ func sameClaims(a, b []weir.Claim) bool {
 		return false
 	}
 	for i := range a {
-		if a[i].Limit != b[i].Limit || a[i].Cost != b[i].Cost || a[i].Floor != b[i].Floor || a[i].Key != b[i].Key {
+		same := a[i].Limit == b[i].Limit && a[i].Cost == b[i].Cost && a[i].Floor == b[i].Floor && a[i].Key == b[i].Key
+		if !same || a[i].Member != b[i].Member || a[i].Weight != b[i].Weight {
 			return false
 		}
 	}

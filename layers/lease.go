@@ -273,13 +273,13 @@ func (t leaseTerms) hold() time.Duration {
 }
 
 // most is the most units of one key that a node holds; 0: the limit is not leased. Never leased are concurrency
-// limits, because their units have an owner, sliding windows shorter than ten holds, and limits with a share of less
-// than two units.
+// and fair limits, because their units have an owner, sliding windows shorter than ten holds, and limits with a share
+// of less than two units.
 func (t leaseTerms) most(l *weir.Limit) int64 {
 	if t.check() != nil || t.Share == 0 {
 		return 0
 	}
-	if l.Leases() || l.CountsFor() > 0 && l.Period() < minWindowHolds*t.hold().Microseconds() {
+	if l.Leases() || l.Whole() != nil || l.CountsFor() > 0 && l.Period() < minWindowHolds*t.hold().Microseconds() {
 		return 0
 	}
 	most := min(partOf(t.Share, l.Most()), weir.MaxUnits)

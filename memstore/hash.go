@@ -43,6 +43,12 @@ func (k *keyer) sum(key string) (a, b uint64) {
 	return fold(a^size, k[6]), fold(b^size, k[7])
 }
 
+// member is the number of a member of a fair limit.
+func (k *keyer) member(name string) uint64 {
+	a, _ := k.sum(name)
+	return a
+}
+
 // fold is both halves of a product.
 func fold(x, y uint64) uint64 {
 	hi, lo := bits.Mul64(x, y)

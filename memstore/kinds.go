@@ -9,12 +9,15 @@ import (
 
 // kinds are how the algorithms are decided, by number.
 var kinds = [...]kind{
-	weir.AlgorithmTokenBucket:    {&bucketKind{}, &bucketKind{}, nil},
-	weir.AlgorithmFixedWindow:    {&windowKind{}, &windowKind{}, nil},
-	weir.AlgorithmCalendar:       {&windowKind{}, &windowKind{}, nil},
-	weir.AlgorithmSlidingLog:     {&logKind{}, &logKind{}, &logKind{}},
-	weir.AlgorithmSlidingCounter: {&counterKind{}, &counterKind{}, &counterKind{}},
-	weir.AlgorithmConcurrency:    {&leaseKind{}, nil, &leaseKind{}},
+	weir.AlgorithmTokenBucket:     {&bucketKind{}, &bucketKind{}, nil},
+	weir.AlgorithmFixedWindow:     {&windowKind{}, &windowKind{}, nil},
+	weir.AlgorithmCalendar:        {&windowKind{}, &windowKind{}, nil},
+	weir.AlgorithmSlidingLog:      {&logKind{}, &logKind{}, &logKind{}},
+	weir.AlgorithmSlidingCounter:  {&counterKind{}, &counterKind{}, &counterKind{}},
+	weir.AlgorithmConcurrency:     {&leaseKind{}, nil, &leaseKind{}},
+	weir.AlgorithmFairWindow:      {&fairWindowKind{}, nil, &fairWindowKind{}},
+	weir.AlgorithmFairCalendar:    {&fairWindowKind{}, nil, &fairWindowKind{}},
+	weir.AlgorithmFairConcurrency: {&fairLeaseKind{}, nil, &fairLeaseKind{}},
 }
 
 // A kind decides the limits of an algorithm.
@@ -122,6 +125,9 @@ func fit(c *weir.Claim, s state, times int64, now moment) int64 {
 	if c.Limit.Leases() {
 		return fitLease(c, s, times, now)
 	}
+	if k := sharerOf(c.Limit); k != nil {
+		return algorithm.Fit(k.availableTo(c.Limit, s, c.Floor, now), c.Cost, times)
+	}
 	return algorithm.FitClaim(kindOf(c.Limit).available(c.Limit, s, now), c, times)
 }
 
@@ -130,6 +136,9 @@ func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
 	if c.Renew && !held {
 		return 0
 	}
+	if k := sharerOf(c.Limit); k != nil && !held {
+		return algorithm.Fit(k.availableTo(c.Limit, s, c.Floor, now), c.Cost, times)
+	}
 	if held || s.large.leases().Available(c.Limit, now.at) >= algorithm.Needs(c) {
 		return times
 	}
@@ -137,7 +146,12 @@ func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
 }
 
 // live reports whether a claim's lease is held.
-func live(c *weir.Claim, s state, now moment) bool { return s.large.leases().Live(c.Lease, now.at) }
+func live(c *weir.Claim, s state, now moment) bool {
+	if c.Limit.Whole() != nil {
+		return s.large.fairLeases().Live(memberOf(s), c.Lease, now.at)
+	}
+	return s.large.leases().Live(c.Lease, now.at)
+}
 
 // settle charges units that correct an earlier charge. It returns the limit whose form the state has: other, the
 // limit that wrote it, if it counts longer and still has units.
@@ -164,6 +178,10 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment
 // copying a whole Decision that was written a moment ago, field by field, stalls the processor for longer than writing
 // it takes.
 func decide(c *weir.Claim, s state, now moment, into *weir.Decision) {
+	if k := sharerOf(c.Limit); k != nil {
+		*into = k.decisionFor(c.Limit, s, c.Cost, c.Floor, now)
+		return
+	}
 	d := kindOf(c.Limit).decision(c.Limit, s, algorithm.Needs(c), now)
 	into.Remaining = algorithm.LessFloor(d.Remaining, c.Floor)
 	into.RetryAfter = d.RetryAfter

@@ -281,13 +281,18 @@ func (*leaseKind) numbers(s state) (list []int64, ids [][]byte) {
 }
 
 func (*leaseKind) restore(_ *weir.Limit, s state, list []int64, ids [][]byte) (state, bool) {
-	var leases []concurrency.Lease
+	leases, ok := leasesOf(list, ids, weir.MaxLease)
+	*s.large.leases() = *concurrency.New(leases)
+	return s, ok
+}
+
+// leasesOf are the leases with these expiries and units, and ids of at most so many bytes.
+func leasesOf(list []int64, ids [][]byte, most int) (leases []concurrency.Lease, ok bool) {
 	for i, id := range ids {
-		if len(list) != 2*len(ids) || list[2*i+1] < 1 || len(id) > weir.MaxLease {
-			return s, false
+		if len(list) != 2*len(ids) || list[2*i+1] < 1 || len(id) > most {
+			return nil, false
 		}
 		leases = append(leases, concurrency.Lease{ID: string(id), Expires: list[2*i], Units: list[2*i+1]})
 	}
-	*s.large.leases() = *concurrency.New(leases)
-	return s, true
+	return leases, true
 }

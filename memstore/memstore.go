@@ -172,8 +172,8 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 	if err := s.check(claims, times, decisions); err != nil {
 		return 0, err
 	}
-	if len(claims) == 1 && times == 1 && claims[0].Lease != "" {
-		if granted, ok := s.takeLease(&claims[0], decisions); ok {
+	if len(claims) == 1 && times == 1 && (claims[0].Lease != "" || claims[0].Limit.Whole() != nil) {
+		if granted, ok := s.takeClaim(&claims[0], decisions); ok {
 			return granted, nil
 		}
 	} else if len(claims) == 1 && times == 1 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm/bucket"
-	"github.com/weirproject/weir/internal/algorithm/concurrency"
 )
 
 // DecideKey is Decide of one request of a key under one to four limits, as far as they are known and unchanged: see
@@ -147,8 +146,9 @@ func (s *Store) grown(bytes int64) {
 	}
 }
 
-// takeLease is a request for one lease, or its renewal, of a known key. ok is false where a transaction must decide.
-func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
+// takeClaim is a request for one lease, or its renewal, or one of a member, of a known key. ok is false where a
+// transaction must decide.
+func (s *Store) takeClaim(c *weir.Claim, decisions []weir.Decision) (granted int64, ok bool) {
 	id := s.id(c.Key, c.Limit)
 	e := s.shard(id.hash).table.Load().find(id, c.Limit)
 	if e == nil {
@@ -161,14 +161,14 @@ func (s *Store) takeLease(c *weir.Claim, decisions []weir.Decision) (granted int
 	big := own.large()
 	big.mu.Lock()
 	defer big.mu.Unlock()
-	now, st := s.now(), state{large: big}
-	ok = e.word.Load() == 0 && e.owner.Load() == own
-	if !ok || !c.Renew && s.tight() && !s.spare(concurrency.LeaseBytes) {
+	now, st, k := s.now(), s.asks(c, state{large: big}), kindOf(c.Limit)
+	ok = e.word.Load() == 0 && e.owner.Load() == own && !k.ahead(c.Limit, st, now)
+	if !ok || !c.Renew && s.tight() && !s.spare(k.growth(big, c.Limit, c.Cost, now.at)) {
 		return 0, false
 	}
-	if granted = fitLease(c, st, 1, now); granted > 0 {
+	if granted = fit(c, st, 1, now); granted > 0 && (c.Lease != "" || c.Cost > 0) {
 		before := big.size()
-		big.leases().Take(c.Limit, c.Lease, c.Cost, now.at)
+		k.charge(c.Limit, st, c.Cost, now, c.Lease)
 		s.grown(big.size() - before)
 	}
 	for i := range decisions {
@@ -220,8 +220,8 @@ func (s *Store) releaseLease(c *weir.Claim, e *entry, own *owner, decisions []we
 	if e.word.Load() != 0 || e.owner.Load() != own {
 		return false, nil
 	}
-	now, st, before := s.now(), state{large: big}, big.size()
-	if !big.leases().Release(c.Lease, now.at) {
+	now, st, before := s.now(), s.asks(c, state{large: big}), big.size()
+	if _, _, found := refund(c, c.Limit, st, 0, now); !found {
 		err = weir.ErrLeaseGone
 	}
 	s.grown(big.size() - before)

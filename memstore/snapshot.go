@@ -137,6 +137,11 @@ func (w *snapshotWriter) entry(e *entry, st state) {
 func onWall(l *weir.Limit, s state, by int64) state {
 	if l.Windowed() && l.Anchor() == weir.Epoch {
 		s.a += by
+		if s.large != nil {
+			w := *s.large.fairWindow()
+			w.Whole.Start += by
+			return fairState(l, s, w)
+		}
 	}
 	return s
 }

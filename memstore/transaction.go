@@ -360,7 +360,7 @@ func (t *transaction) root(i int) int {
 // view is the state of a claim's place under the claim's own numbers: another claim on the same key may have others.
 func (t *transaction) view(i int) state {
 	p := t.place(t.root(i))
-	return adopt(p.limit, t.claims[i].Limit, p.state, t.now, false)
+	return t.store.asks(&t.claims[i], adopt(p.limit, t.claims[i].Limit, p.state, t.now, false))
 }
 
 // changes reports whether a grant would change anything: a lease is written even when it is only renewed.
@@ -393,10 +393,10 @@ func (t *transaction) charge(times int64) error {
 		units := min(c.Cost*times, weir.MaxUnits)
 		switch {
 		case c.Settle && p.limit != c.Limit:
-			after, limit := settle(c, p.limit, p.state, t.now)
+			after, limit := settle(c, p.limit, t.store.asks(c, p.state), t.now)
 			t.write(p, limit, after)
 		default:
-			before := adopt(p.limit, c.Limit, p.state, t.now, true)
+			before := t.store.asks(c, adopt(p.limit, c.Limit, p.state, t.now, true))
 			t.write(p, c.Limit, kindOf(c.Limit).charge(c.Limit, before, units, t.now, c.Lease))
 		}
 		if p.shared {
@@ -445,7 +445,7 @@ func (t *transaction) spendLeases() {
 			continue
 		}
 		p := t.place(t.root(i))
-		after, limit, _ := refund(c, p.limit, p.state, 0, t.now)
+		after, limit, _ := refund(c, p.limit, t.store.asks(c, p.state), 0, t.now)
 		t.write(p, limit, after)
 		t.entered(p)
 	}
@@ -463,7 +463,7 @@ func (t *transaction) refund(takenAt int64) (ok bool) {
 			ok = t.found(c, false) && ok
 			continue
 		}
-		after, limit, found := refund(c, p.limit, p.state, takenAt, t.now)
+		after, limit, found := refund(c, p.limit, t.store.asks(c, p.state), takenAt, t.now)
 		ok = t.found(c, found) && ok
 		if after.large == nil && after == adopt(p.limit, limit, p.state, t.now, false) {
 			continue // not even its limit is written: what others' numbers say stands

@@ -93,13 +93,15 @@ func (e *entry) kind(claim int) *kind {
 	return kindOf(e.Claims[claim].Limit)
 }
 
-// alike reports whether the requests have the same arguments: the same limits and costs.
+// alike reports whether the requests have the same arguments: the same limits and costs, and no
+// members.
 func alike(chunk []entry) bool {
 	first := chunk[0].Claims
 	for i := range chunk {
 		for j := range first {
 			c := &chunk[i].Claims[j]
-			if c.Limit != first[j].Limit || c.Cost != first[j].Cost || c.Floor != first[j].Floor || c.Lease != "" {
+			if c.Limit != first[j].Limit || c.Cost != first[j].Cost || c.Floor != first[j].Floor || c.Lease != "" ||
+				c.Limit.Whole() != nil {
 				return false
 			}
 		}

@@ -126,12 +126,15 @@ var algorithms = [...]struct {
 	mark string
 	kind func(*weir.Limit) *kind
 }{
-	weir.AlgorithmTokenBucket:    {":b", kindOfBucket},
-	weir.AlgorithmFixedWindow:    {":w", always(&windowKind)},
-	weir.AlgorithmCalendar:       {":c", always(&windowKind)},
-	weir.AlgorithmSlidingLog:     {":l", always(&logKind)},
-	weir.AlgorithmSlidingCounter: {":s", always(&counterKind)},
-	weir.AlgorithmConcurrency:    {":h", always(&leaseKind)},
+	weir.AlgorithmTokenBucket:     {":b", kindOfBucket},
+	weir.AlgorithmFixedWindow:     {":w", always(&windowKind)},
+	weir.AlgorithmCalendar:        {":c", always(&windowKind)},
+	weir.AlgorithmSlidingLog:      {":l", always(&logKind)},
+	weir.AlgorithmSlidingCounter:  {":s", always(&counterKind)},
+	weir.AlgorithmConcurrency:     {":h", always(&leaseKind)},
+	weir.AlgorithmFairWindow:      {":W", always(&fairWindowKind)},
+	weir.AlgorithmFairCalendar:    {":C", always(&fairWindowKind)},
+	weir.AlgorithmFairConcurrency: {":H", always(&fairLeaseKind)},
 }
 
 func always(k *kind) func(*weir.Limit) *kind { return func(*weir.Limit) *kind { return k } }

@@ -37,7 +37,8 @@ type twin struct {
 	// steps are read, cap, fit, must, back, capped, drop, keep, settle, charge, cancel, refund, restore and after (see
 	// assemble), batch and shared.
 	steps map[string]string
-	names int // see count
+	like  string // the twin of the shared limit, of a fair one: see derive
+	names int    // see count
 }
 
 // parseTwins reads the kinds out of the Lua files: sections headed "---- NAME words".
@@ -54,6 +55,11 @@ func parseTwins(files fs.FS) (map[string]*twin, error) {
 		}
 		parseTwin(string(text), twins)
 	}
+	for _, t := range twins {
+		if t.like != "" {
+			t.derive(twins[t.like])
+		}
+	}
 	return twins, nil
 }
 
@@ -67,6 +73,8 @@ func parseTwin(text string, twins map[string]*twin) {
 		case "kind":
 			current = &twin{steps: make(map[string]string)}
 			twins[words[1]] = current
+		case "like":
+			current.like = words[1]
 		case "args":
 			for _, word := range words[1:] {
 				name := strings.Trim(word, "'")
@@ -83,6 +91,38 @@ func parseTwin(text string, twins map[string]*twin) {
 		}
 	}
 }
+
+// derive makes the twin of a fair limit of that of the shared one: its steps follow the other's. Before stands before
+// step read, prepare before charge, standing before after, and store, which writes a hash, after each step that writes.
+// The shared limit's state is in the hash: got_ has the text that it reads, head_, expires_ and gone_ what it writes.
+func (t *twin) derive(base *twin) {
+	own := t.steps
+	t.steps = make(map[string]string)
+	for name, step := range base.steps {
+		t.steps[name] = intoHash.Replace(expiring.ReplaceAllString(keeping.ReplaceAllString(step, "head_ = $1"),
+			"head_, expires_ = $1, $2"))
+	}
+	for name, step := range own {
+		t.steps[name] += step
+	}
+	t.steps["read"] = own["before"] + t.steps["read"]
+	t.steps["charge"] = own["prepare"] + t.steps["charge"]
+	t.steps["after"] = own["standing"] + t.steps["after"]
+	for _, name := range []string{"back", "charge", "refund"} {
+		t.steps[name] += own["store"]
+	}
+	t.steps["shared"] = own["shared"]
+	t.args, t.texts = slices.Concat(base.args, t.args), slices.Concat(base.texts, t.texts)
+	t.reply = slices.Concat(base.reply, t.reply)
+}
+
+var (
+	intoHash = strings.NewReplacer("call('GET', key_)", "got_[1]", "call('DEL', key_)", "gone_ = true",
+		"forget(", "fair_forget(", "now, 64, {}", "now, 16, {}",
+		"held_ = held_ - #gone_", "held_ = held_ - call('ZCOUNT', key_, '-inf', from_)")
+	keeping  = regexp.MustCompile(`call\('SET', key_, (.+), 'KEEPTTL'\)`)
+	expiring = regexp.MustCompile(`call\('SET', key_, (.+), 'PXAT', 2 \* math\.ceil\((.+) / 2000\) \+ 1\)`)
+)
 
 // uncommented drops lines that are comments: Redis keeps a script's text.
 func uncommented(body string) string {
@@ -157,9 +197,13 @@ func (s *scripts) text(o op, kinds []*kind, behind bool) string {
 // shared is the shared functions of the kinds.
 func (s *scripts) shared(kinds []*kind) string {
 	var text strings.Builder
-	for i, k := range kinds {
-		if !slices.ContainsFunc(kinds[:i], func(before *kind) bool { return before.twin == k.twin }) {
-			text.WriteString(s.twins[k.twin].steps["shared"])
+	seen := map[string]bool{"": true}
+	for _, k := range kinds {
+		for _, name := range []string{s.twins[k.twin].like, k.twin} {
+			if !seen[name] {
+				text.WriteString(s.twins[name].steps["shared"])
+			}
+			seen[name] = true
 		}
 	}
 	return text.String()

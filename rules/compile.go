@@ -193,6 +193,9 @@ var algorithms, unleased = words()
 
 func words() (all, unleased []string) {
 	for a := weir.Algorithm(1); a.Words() != nil; a++ {
+		if a.Fair() { // its limits need members, which a text does not name
+			continue
+		}
 		all = append(all, a.Words()...)
 		if !a.Leases() {
 			unleased = append(unleased, a.Words()...)
@@ -299,6 +302,10 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 	spec, err := b.spec(prefix + text)
 	if err != nil {
 		b.add(p, "%s", sentence(err))
+		return nil
+	}
+	if _, fair := spec.(weir.Fair); fair {
+		b.add(p, "limit %q has no members in a rule; allowed: the limit that is shared", text)
 		return nil
 	}
 	limit, err := weir.NewLimit(name, spec)

@@ -105,6 +105,7 @@ func batchesApartEqualModel(t TB, b *fixture, s schedule) {
 func (a *actor) batchesEqualModel(t TB, s schedule, other *actor, twice bool) {
 	t.Helper()
 	model := newModel(a.b.clock.read)
+	other.others = 1
 	for i := range s.steps {
 		step := &s.steps[i]
 		a.move(step)

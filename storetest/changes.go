@@ -226,7 +226,7 @@ func kept(charges []model.Units, from, to *weir.Limit, now int64) (most, least i
 	}
 	// A log, or leases. Charges that the old numbers dropped may be gone.
 	life := min(from.Period(), to.Period())
-	if to.Algorithm() == weir.AlgorithmConcurrency {
+	if to.Leases() {
 		return remainOf(to, since(charges, now-from.Period()+1)), remainOf(to, since(charges, now-from.Period()+1))
 	}
 	return remainOf(to, since(charges, now-life+1)), remainOf(to, since(charges, now-to.Period()+1))

@@ -42,6 +42,8 @@ func Costs(t *testing.T, s Subject) {
 	c.counterOfOtherSlices()
 	c.manyLeases(1)
 	c.manyLeases(100)
+	c.manyMembers(weir.FixedWindow{Limit: 1e6, Window: time.Hour})
+	c.manyMembers(weir.Concurrency{Limit: 1e6, TTL: time.Minute})
 }
 
 type costs struct {
@@ -237,4 +239,26 @@ func (c *costs) manyLeases(units int64) {
 	c.clock.now.Add(2 * time.Minute.Microseconds())
 	c.measure(name+"all have expired: peek", costRatio, c.decide(claims, 0))
 	c.measure(name+"all have expired: acquire", costRatio, c.take(claims))
+}
+
+// manyMembers share a limit, as many as it tells apart. Then their units expire together.
+func (c *costs) manyMembers(of weir.Spec) {
+	name := fmt.Sprintf("10,000 members of %s: ", of)
+	claims := c.claims(1, weir.Fair{Of: of})
+	claim := &claims[0]
+	for i := range weir.MaxFairKeys {
+		claim.Member = fmt.Sprint("member-", i)
+		if err := c.take(claims)(); err != nil {
+			c.t.Fatalf("%v", err)
+		}
+	}
+	c.measure(name+"grant", costRatio, c.take(claims))
+	claim.Member = "one more"
+	c.measure(name+"grant to the others", costRatio, c.take(claims))
+	claim.Cost = 1e6
+	c.measure(name+"refuse", costRatio, c.take(claims))
+	claim.Cost = 1
+	c.clock.now.Add(2 * time.Hour.Microseconds())
+	c.measure(name+"they have expired: refuse", costRatio, c.decide(claims, 0))
+	c.measure(name+"they have expired: grant", costRatio, c.take(claims))
 }

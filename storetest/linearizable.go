@@ -209,7 +209,10 @@ func drawCall(claims []weir.Claim, client int, random *rand.Rand) call {
 		if c.step.op == "refund" {
 			claim.Delay = time.Duration(random.Int64N(2) * random.Int64N(2_000_000) * 1000)
 		}
-		if claim.Limit.Algorithm() == weir.AlgorithmConcurrency {
+		if claim.Limit.Whole() != nil {
+			claim.Member = member(client)
+		}
+		if claim.Limit.Leases() {
 			claim.Lease = fmt.Sprint(client, random.IntN(3))
 			claim.Renew = c.step.op == "take" && random.IntN(4) == 0
 			c.step.times = 1

@@ -33,14 +33,19 @@ func (m *modelStore) keyModel(c *weir.Claim) model.Model {
 		m.limits[place(c)] = c.Limit
 		m.models[place(c)] = found
 	}
+	if f, ok := found.(interface {
+		For(c *weir.Claim) model.Model
+	}); ok {
+		return f.For(c)
+	}
 	return found
 }
 
 // fits reports whether a claim would be granted n times, with its floor left after the last.
 func (m *modelStore) fits(c *weir.Claim, n, now int64) bool {
 	w := m.keyModel(c)
-	if held, ok := w.(*model.Leases); ok && (c.Renew || held.Find(c.Lease, now) != nil) {
-		return held.Find(c.Lease, now) != nil
+	if held, ok := w.(model.Holder); ok && (c.Renew || held.Holds(c.Lease, now)) {
+		return held.Holds(c.Lease, now)
 	}
 	w = w.Clone()
 	w.Back(c.Limit, now)
@@ -67,7 +72,7 @@ func (m *modelStore) written(c *weir.Claim, now int64) model.Model {
 
 // charge charges a claim n times. A charge of 0 units does not change the state.
 func (m *modelStore) charge(c *weir.Claim, n, now int64) {
-	held, isHeld := m.keyModel(c).(*model.Leases)
+	held, isHeld := m.keyModel(c).(model.Holder)
 	switch {
 	case isHeld && n > 0 && c.Lease != "":
 		held.Take(c.Limit, strings.Clone(c.Lease), c.Cost, now)
@@ -196,8 +201,8 @@ func (m *modelStore) Charge(_ context.Context, claims []weir.Claim, decisions []
 // conditions is ErrLeaseGone if a lease that a Charge or Refund depends on is not held.
 func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 	for i := range claims {
-		held, isHeld := m.keyModel(&claims[i]).(*model.Leases)
-		if isHeld && claims[i].Renew && held.Find(claims[i].Lease, now) == nil {
+		held, isHeld := m.keyModel(&claims[i]).(model.Holder)
+		if isHeld && claims[i].Renew && !held.Holds(claims[i].Lease, now) {
 			return weir.ErrLeaseGone
 		}
 	}
@@ -206,7 +211,7 @@ func (m *modelStore) conditions(claims []weir.Claim, now int64) error {
 
 // release ends the lease that a Charge depends on. It is false if the claim is no condition.
 func (m *modelStore) release(c *weir.Claim, now int64) bool {
-	held, isHeld := m.keyModel(c).(*model.Leases)
+	held, isHeld := m.keyModel(c).(model.Holder)
 	return isHeld && c.Renew && held.Release(c.Lease, now)
 }
 
@@ -229,7 +234,7 @@ func (m *modelStore) Refund(_ context.Context, claims []weir.Claim, takenAt weir
 	m.back(claims, 1, now)
 	for i := range claims {
 		c := &claims[i]
-		held, isHeld := m.keyModel(c).(*model.Leases)
+		held, isHeld := m.keyModel(c).(model.Holder)
 		switch {
 		case isHeld && c.Lease != "" && !held.Release(c.Lease, now):
 			err = weir.ErrLeaseGone

@@ -52,7 +52,7 @@ func (f *forgetful) Decide(ctx context.Context, claims []weir.Claim, times int64
 	}
 	for i := range claims { // not of a peek, which leaves entries of a later time as they are
 		if c := &claims[i]; err == nil && times > 0 && said[i].RetryAfter > 0 && said[i].RetryAfter != weir.Never &&
-			c.Limit.Algorithm() != weir.AlgorithmConcurrency {
+			!c.Limit.Leases() && c.Limit.Whole() == nil {
 			f.kept[place(c)] = keptRefusal{c.Limit, c.Cost, c.Floor, said[i]}
 		}
 	}

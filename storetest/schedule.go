@@ -62,7 +62,7 @@ func (s schedule) GoString() string {
 
 // kinds are the families that limits are drawn from.
 var kinds = []string{"continuous bucket", "step bucket", "fixed window first", "fixed window epoch", "calendar",
-	"sliding log", "sliding counter", "concurrency", "large", "several"}
+	"sliding log", "sliding counter", "concurrency", "fair window", "fair concurrency", "large", "several"}
 
 // anyKind draws the kind as well.
 func anyKind(kinds []string) *rapid.Generator[schedule] {
@@ -139,6 +139,13 @@ func drawSpec(t *rapid.T, kind string) weir.Spec {
 		return weir.SlidingCounter{Limit: limit, Window: time.Duration(n) * slice, Slices: n}
 	case "concurrency":
 		return weir.Concurrency{Limit: limit, TTL: length}
+	case "fair concurrency":
+		return weir.Fair{Of: drawSpec(t, "concurrency"), Above: pick(t, "above", 0, 20, 50, 80, 99, 100),
+			MaxKeys: pick[int64](t, "keys", 1, 2, 3, 0)}
+	case "fair window":
+		of := pick(t, "of", "fixed window first", "fixed window epoch", "calendar")
+		return weir.Fair{Of: drawSpec(t, of), Above: pick(t, "above", 0, 20, 50, 80, 99, 100),
+			MaxKeys: pick[int64](t, "keys", 1, 2, 3, 0)}
 	default:
 		return pick(t, "large", large...)
 	}
@@ -196,7 +203,7 @@ func drawStep(t *rapid.T, kind string, limits []*weir.Limit) step {
 	for _, limit := range limits {
 		s.costs, s.floors = append(s.costs, drawCost(t, s.op, limit)), append(s.floors, drawFloor(t, limit))
 		strides = append(strides, stridesOf(limit)...)
-		if limit.Algorithm() == weir.AlgorithmConcurrency {
+		if limit.Leases() {
 			s.times = min(s.times, 1)
 		}
 	}
@@ -227,7 +234,9 @@ func stridesOf(l *weir.Limit) []int64 {
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:
 		return []int64{1, l.Interval().Whole + 1, l.Period(), l.Span().Whole + 1}
-	case weir.AlgorithmCalendar:
+	case weir.AlgorithmFairWindow:
+		return []int64{1, l.Period() / 100, l.Period() / 10, l.Period(), 2 * l.Period()}
+	case weir.AlgorithmCalendar, weir.AlgorithmFairCalendar:
 		return []int64{1, 60e6, 3600e6, 86400e6, 7 * 86400e6, 31 * 86400e6}
 	case weir.AlgorithmSlidingCounter:
 		return []int64{1, l.Slice(), l.Period(), 3 * l.Period()}
@@ -247,6 +256,7 @@ func (s *schedule) limits() []*weir.Limit {
 type actor struct {
 	b       *fixture
 	forward bool // the clock does not step back
+	others  int  // 1: other members ask than those of an actor with 0
 	claims  []weir.Claim
 	taken   []taking        // the steps that charged units
 	last    []weir.Decision // of the last step that had some
@@ -309,7 +319,10 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 	for i := range claims {
 		claims[i].Cost, claims[i].Floor = s.costs[i], s.floors[i]
 		claims[i].Settle = s.op == "charge" && s.renew
-		if claims[i].Limit.Algorithm() == weir.AlgorithmConcurrency {
+		if claims[i].Limit.Whole() != nil {
+			claims[i].Member, claims[i].Weight = member(s.lease^a.others), (int64(s.lease)+s.wait)%4
+		}
+		if claims[i].Limit.Leases() {
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")
 			if claims[i].Cost > 0 || claims[i].Renew { // what charges nothing takes no lease
 				claims[i].Lease = fmt.Sprint("lease-", s.lease)
@@ -321,6 +334,9 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 	}
 	return claims
 }
+
+// member is one of three.
+func member(n int) string { return fmt.Sprint("member-", n%3) }
 
 // An outcome is the whole answer of a store.
 type outcome struct {

@@ -80,7 +80,7 @@ func (r *slowRequest) charges() (list []charge) {
 	return list
 }
 
-func isConcurrency(l *weir.Limit) bool { return l.Algorithm() == weir.AlgorithmConcurrency }
+func isConcurrency(l *weir.Limit) bool { return l.Leases() }
 
 // claimsOf are a rule's for a request; those of a shadow rule are on keys of its own.
 func (g *slowGate) claimsOf(rule *rules.Rule, r *slowRequest, prefix string) (list []slowCheck) {

@@ -37,7 +37,7 @@ const byUnits = 32
 
 // Available is how many units are free, or −1 if more are held than the limit has.
 func (s *State) Available(l *weir.Limit, now int64) int64 {
-	return max(-1, l.Capacity()-s.held(now))
+	return max(-1, l.Capacity()-s.Held(now))
 }
 
 // Live reports whether the lease is held at now.
@@ -82,18 +82,27 @@ func (s *State) Decision(l *weir.Limit, n, now int64) (d weir.Decision) {
 
 // Describe fills in the Decision.
 func (s *State) Describe(l *weir.Limit, n, now int64, d *weir.Decision) {
-	summary := Summary{Held: s.held(now)}
-	if count := len(s.leases); count > 0 {
-		summary.Last = s.leases[count-1].Expires
-	}
+	summary := s.Summary(now)
 	if excess := summary.Held + n - l.Capacity(); excess > 0 && n <= l.Capacity() {
-		summary.Frees = s.frees(excess, now)
+		summary.Frees = s.Frees(excess, now)
 	}
 	summary.describe(l, n, now, d)
 }
 
-// frees is the instant at which leases of so many units have expired, or a later one: see byUnits.
-func (s *State) frees(units, now int64) int64 {
+// Dead are the leases that have expired, and that the next write deletes.
+func (s *State) Dead(now int64) []Lease { return s.leases[:s.dead(now)] }
+
+// Summary is the State without Frees.
+func (s *State) Summary(now int64) Summary {
+	summary := Summary{Held: s.Held(now)}
+	if count := len(s.leases); count > 0 {
+		summary.Last = s.leases[count-1].Expires
+	}
+	return summary
+}
+
+// Frees is the instant at which leases of so many units have expired, or a later one: see byUnits.
+func (s *State) Frees(units, now int64) int64 {
 	live := s.leases[s.dead(now):]
 	counted := 0
 	for counted < min(byUnits, len(live)) && units > 0 {
@@ -149,8 +158,8 @@ const LeaseBytes = 128
 // Bytes is about the memory of the leases.
 func (s *State) Bytes() int64 { return int64(len(s.leases)) * LeaseBytes }
 
-// held is the units of the leases that live at now.
-func (s *State) held(now int64) int64 {
+// Held is the units of the leases that live at now.
+func (s *State) Held(now int64) int64 {
 	s.dead(now)
 	return s.units - s.goneUnits
 }

@@ -3,6 +3,7 @@ package stories
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type player struct {
 	key   string
 	limit *weir.Limit
 	clock atomic.Int64
+
+	member string // who asks in this step, of a fair limit
+	weight int64
 }
 
 // midnight is the start of a story's durations: 2026-01-01T00:00:00Z.
@@ -109,6 +113,15 @@ func (s *step) number() int64 {
 	return n
 }
 
+// optional is the number after a word; 0 if the word does not come next.
+func (s *step) optional(word string) int64 {
+	if len(s.words) == 0 || s.words[0] != word {
+		return 0
+	}
+	s.words = s.words[1:]
+	return s.number()
+}
+
 // after is the word that follows a given one, or otherwise if no words are left.
 func (s *step) after(word, otherwise string) string {
 	if len(s.words) == 0 {
@@ -122,6 +135,12 @@ func (s *step) after(word, otherwise string) string {
 
 func (t *player) step(words []string) (answer string, err error) {
 	s := &step{words: words}
+	t.member, t.weight = "", 0
+	if i := slices.Index(words, "by"); i >= 0 {
+		by := step{words: words[i+1:]}
+		t.member, t.weight = by.word(), by.optional("weight")
+		s.words, s.err = slices.Concat(words[:i], by.words), by.err
+	}
 	switch op := s.word(); op {
 	case "take", "peek", "acquire", "renew":
 		answer = t.decide(op, s)
@@ -141,7 +160,8 @@ func (t *player) step(words []string) (answer string, err error) {
 }
 
 func (t *player) claim(cost int64, lease string) []weir.Claim {
-	return []weir.Claim{{Key: t.key, Limit: t.limit, Cost: cost, Lease: lease}}
+	claim := weir.Claim{Key: t.key, Limit: t.limit, Cost: cost, Lease: lease, Member: t.member, Weight: t.weight}
+	return []weir.Claim{claim}
 }
 
 func (t *player) decide(op string, s *step) string {

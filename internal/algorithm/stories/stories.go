@@ -20,6 +20,7 @@
 //	acquire ID N         hold N units as a lease
 //	renew ID, release ID
 //	reset                forget the key
+//	... by NAME          of a fair limit: the member, perhaps with weight N
 //
 // Lines that begin with # are comments. After an intended change,
 //

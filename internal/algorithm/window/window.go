@@ -114,6 +114,12 @@ func Take(l *weir.Limit, s State, cost, floor, now int64) (
 	return after, algorithm.LessFloor(limit-w.Count, floor), retryAfter, resetAfter, granted
 }
 
+// Opened is the window that is open, by the limit's own numbers: its start, its length, and the units charged in it.
+func Opened(l *weir.Limit, s State, now int64) (start, length, count int64) {
+	s = open(l, s, now)
+	return s.Start, end(l, s.Start, s.Grid) - s.Start, s.Count
+}
+
 // Adopt reads a state that was written under the numbers of another limit. A window of
 // each key's own gets the new length. On a grid (epoch, calendar) the count stands until both
 // the old window and the new one that holds its start are over: the units used are kept

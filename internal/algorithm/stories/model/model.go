@@ -43,6 +43,16 @@ type Indebted interface {
 	After(l *weir.Limit, due int64) int64
 }
 
+// A Holder is the model of a limit whose units are held by leases.
+type Holder interface {
+	Model
+	Holds(id string, now int64) bool
+	Take(l *weir.Limit, id string, n, now int64)
+	Release(id string, now int64) bool
+	// Promised is Fits for later instants, as it is told at now.
+	Promised(now int64) func(l *weir.Limit, n, at int64) bool
+}
+
 func New(l *weir.Limit) Model {
 	switch l.Algorithm() {
 	case weir.AlgorithmTokenBucket:
@@ -58,6 +68,10 @@ func New(l *weir.Limit) Model {
 		return &SlidingCounter{}
 	case weir.AlgorithmConcurrency:
 		return &Leases{}
+	case weir.AlgorithmFairWindow, weir.AlgorithmFairCalendar:
+		return &Fair{shared: &shared{whole: &Window{}, had: map[string]had{}}}
+	case weir.AlgorithmFairConcurrency:
+		return &FairLeases{sharedLeases: new(sharedLeases)}
 	}
 	panic("no model of " + l.Algorithm().String())
 }
@@ -74,8 +88,8 @@ func Describe(w Model, l *weir.Limit, cost, floor, now int64) weir.Decision {
 	d.RetryAfter = weir.Never
 	if cost+floor <= l.Most() {
 		fits := w.Fits
-		if leases, ok := w.(*Leases); ok {
-			fits = leases.promised(now)
+		if leases, ok := w.(Holder); ok {
+			fits = leases.Promised(now)
 		}
 		d.RetryAfter = wait(func(after int64) bool { return fits(l, cost+floor, now+after) })
 	}
@@ -553,28 +567,37 @@ func (s *Leases) used(now int64) (n int64) {
 
 func (s *Leases) Fits(l *weir.Limit, n, now int64) bool { return s.used(now)+n <= l.Capacity() }
 
-// promised is Fits for later instants, as it is told at now: of the leases that expire first 32 count with their units
-// and each further one as one unit, until all have expired.
-func (s *Leases) promised(now int64) func(l *weir.Limit, n, at int64) bool {
+// Promised is Fits for later instants, as it is told at now.
+func (s *Leases) Promised(now int64) func(l *weir.Limit, n, at int64) bool {
+	used := s.promised(now)
+	return func(l *weir.Limit, n, at int64) bool { return used(at)+n <= l.Capacity() }
+}
+
+// promised is the units that are held at later instants: of the leases that expire first 32 count with their units and
+// each further one as one unit, until all have expired.
+func (s *Leases) promised(now int64) func(at int64) int64 {
 	live := slices.DeleteFunc(slices.Clone(s.held), func(l lease) bool { return l.expires <= now })
 	slices.SortFunc(live, func(a, b lease) int {
 		return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.id, b.id))
 	})
-	return func(l *weir.Limit, n, at int64) bool {
+	return func(at int64) int64 {
 		used := s.used(now)
 		for i, lease := range live {
 			switch {
 			case at < lease.expires:
-				return used+n <= l.Capacity()
+				return used
 			case i < 32:
 				used -= lease.n
 			default:
 				used--
 			}
 		}
-		return n <= l.Capacity()
+		return 0
 	}
 }
+
+// Holds reports whether a lease lives.
+func (s *Leases) Holds(id string, now int64) bool { return s.Find(id, now) != nil }
 
 func (s *Leases) Clone() Model { return &Leases{slices.Clone(s.held)} }
 

@@ -1,0 +1,97 @@
+package fair
+
+import (
+	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/algorithm"
+	"github.com/weirproject/weir/internal/algorithm/window"
+)
+
+// A Window is the state of a fixed window or a calendar that members share. Its parts are of the same window.
+type Window struct {
+	Whole window.State
+	Parts Parts
+}
+
+// Standing is the member's in the window that is open.
+func (w *Window) Standing(l *weir.Limit, m Member, now int64) Standing {
+	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
+		return new(Parts).Of(l, m)
+	}
+	return w.Parts.Of(l, m)
+}
+
+// Available is how many units a member is granted above a floor, or −1 if what it may have is exceeded.
+func (w *Window) Available(l *weir.Limit, m Member, floor, now int64) int64 {
+	return available(l, w.Whole, w.Standing(l, m, now), floor, now)
+}
+
+func available(l *weir.Limit, w window.State, s Standing, floor, now int64) int64 {
+	start, length, used := window.Opened(l.Whole(), w, now)
+	passed := 100 * max(0, now-start) / length
+	return left(s, l.Capacity()-used-floor, opened(l, passed), used)
+}
+
+// Charge counts n units of a member.
+func (w *Window) Charge(l *weir.Limit, m Member, n, now int64) {
+	if n == 0 {
+		return
+	}
+	w.begin(l, now)
+	w.Whole = window.Charge(l.Whole(), w.Whole, n, now)
+	w.Parts.add(l, m, n)
+}
+
+// begin drops the parts of a window that is over.
+func (w *Window) begin(l *weir.Limit, now int64) {
+	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
+		w.Parts = Parts{}
+	}
+}
+
+// Settle is Charge, as window.Settle: others says that the window stayed the other limit's.
+func (w *Window) Settle(l, other *weir.Limit, m Member, n, now int64) (others bool) {
+	after, others := window.Settle(l.Whole(), other.Whole(), w.Whole, n, now)
+	if !others {
+		w.Whole = window.Adopt(other.Whole(), l.Whole(), w.Whole)
+		w.begin(l, now)
+	}
+	w.Whole = after
+	w.Parts.add(l, m, n)
+	return others
+}
+
+// Refund gives back n units of a member, if the window that is open lost them.
+func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (found bool) {
+	before := window.Adopt(other.Whole(), l.Whole(), w.Whole)
+	count := window.Refund(l.Whole(), before, n, takenAt, now).Count
+	if count == before.Count {
+		return false
+	}
+	w.Whole.Count = count
+	w.Parts.remove(m.ID, n)
+	if count == 0 {
+		w.Parts = Parts{}
+	}
+	return true
+}
+
+// Decision describes the state for a member's next request of cost units above a floor.
+func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) weir.Decision {
+	return Decision(l, w.Whole, w.Standing(l, m, now), cost, floor, now)
+}
+
+// Decision describes a window for the next request of a member that has a standing in it.
+func Decision(l *weir.Limit, w window.State, s Standing, cost, floor, now int64) weir.Decision {
+	d := window.Decision(l.Whole(), w, cost+floor, now)
+	free := available(l, w, s, floor, now)
+	d.Remaining = max(0, free)
+	if d.RetryAfter == 0 && (free < cost || free < 0) {
+		start, length, used := window.Opened(l.Whole(), w, now)
+		d.RetryAfter = d.ResetAfter
+		if percent := opens(l, used+cost); percent < 100 {
+			at := start + algorithm.CeilDiv(percent*length, 100)
+			d.RetryAfter = min(d.RetryAfter, algorithm.Micros(at-now))
+		}
+	}
+	return d
+}
