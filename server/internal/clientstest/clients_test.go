@@ -1,0 +1,153 @@
+package clientstest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const tree = "../../../clients"
+
+var program string // the built weir
+
+func TestMain(m *testing.M) {
+	code, err := buildAndRun(m)
+	if err != nil {
+		log.Print(err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func buildAndRun(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "weir-clients-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", program, "github.com/weirproject/weir/server/cmd/weir")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%v: %w\n%s", build.Args, err, out)
+	}
+	return m.Run(), nil
+}
+
+// run runs a command in a folder, and fails with all that it wrote.
+func run(t *testing.T, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), name, args...)
+	command.Dir, command.Env = dir, append(os.Environ(), env...)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command.Args, err, out)
+	}
+}
+
+// copied is a copy of a client, so that its packages are not installed into the tree.
+func copied(t *testing.T, client string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	from := os.DirFS(filepath.Join(tree, client))
+	err := fs.WalkDir(from, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.Name() == "node_modules" || entry.Name() == "dist" || entry.Name() == "target" {
+			return fs.SkipDir
+		}
+		if entry.IsDir() {
+			return os.MkdirAll(filepath.Join(dir, path), 0o755)
+		}
+		text, err := fs.ReadFile(from, path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, path), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var listensAt = regexp.MustCompile(`http +(http://\S+)`)
+
+// server starts weir with the rules of the tests, until the test ends, and returns what clients read of it.
+func server(t *testing.T) (env []string) {
+	t.Helper()
+	command := exec.Command(program, "serve", "--http", "127.0.0.1:0", "--gateway", "off", "--config",
+		filepath.Join(tree, "rules.yaml"))
+	var said strings.Builder
+	command.Stderr = &said
+	out, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	cases, err := filepath.Abs(filepath.Join(tree, "cases.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if found := listensAt.FindStringSubmatch(lines.Text()); found != nil {
+			go func() { _, _ = io.Copy(io.Discard, out) }() // the program must not wait for a reader
+			return []string{"WEIR_URL=" + found[1], "WEIR_CASES=" + cases}
+		}
+	}
+	t.Fatalf("weir serve ended: %s", said.String())
+	return nil
+}
+
+// readme is the example of a client's page, with the address of the server.
+func readme(t *testing.T, client, kind, url string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(tree, client, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```"+kind+"\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !closed {
+		t.Fatalf("the page of %s has no block of %s", client, kind)
+	}
+	return strings.ReplaceAll(block, "http://127.0.0.1:8080", strings.TrimPrefix(url, "WEIR_URL="))
+}
+
+func TestPython(t *testing.T) {
+	t.Parallel()
+	packages, dir := t.TempDir(), copied(t, "python")
+	run(t, dir, nil, "pip3", "install", "-q", "--disable-pip-version-check", "--root-user-action", "ignore", "--no-deps",
+		"--require-hashes", "--target", packages, "-r", "requirements.txt")
+	env := append(server(t), "PYTHONPATH="+filepath.Join(dir, "src")+":"+packages, "PYTHONDONTWRITEBYTECODE=1")
+	run(t, dir, env, "python3", "-W", "error::RuntimeWarning", "-m", "unittest", "discover", "-s", "tests")
+	run(t, dir, env, "python3", "-c", readme(t, "python", "python", env[0]))
+}
+
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	dir := copied(t, "typescript")
+	run(t, dir, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	env := server(t)
+	example := strings.Replace(readme(t, "typescript", "ts", env[0]), `"weir-client"`, `"../src/index.js"`, 1)
+	if err := os.WriteFile(filepath.Join(dir, "test", "readme.ts"), []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, nil, "npx", "tsc")
+	run(t, dir, env, "node", "--test", "dist/test/client.test.js")
+	run(t, dir, env, "node", "dist/test/readme.js")
+}
