@@ -21,6 +21,7 @@ type Limiter struct {
 	local  *Limiter // decides while the store is unavailable; nil: none does
 	keyed  keyed    // the store, if it implements it; else nil
 	limits []*Limit
+	floors []int64   // of the limits; nil: none
 	pool   sync.Pool // of *call
 	start  time.Time // when it was made
 
@@ -94,7 +95,7 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	}
 	l := &Limiter{store: store, limits: append([]*Limit(nil), limits...), start: time.Now()}
 	l.waiters.queues = make(map[string]*queue)
-	l.pool.New = func() any { return newCall(l.limits) }
+	l.pool.New = func() any { return l.newCall() }
 	l.keyed, _ = store.(keyed)
 	if f, ok := store.(fallsBack); ok {
 		if local := f.Fallback(limits); local != nil && local != store {
@@ -103,6 +104,47 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 		}
 	}
 	return l, nil
+}
+
+// WithFloor returns a limiter of the same store, limits and counts whose requests leave so many units of each limit to
+// others: one number for all limits, or one for each, in the order of Limits. A request is granted only if the
+// floor is left besides its cost, and is charged its cost alone: see Claim.Floor. So programs refuse the unimportant
+// first, where a limit is nearly used up:
+//
+//	crawls, err := all.WithFloor(limit / 2)
+//
+// Make it once, as a Limiter. It waits in a queue of its own. A number is 0 to MaxUnits; a floor that a limit never
+// has left is refused for ever.
+func (l *Limiter) WithFloor(units ...int64) (*Limiter, error) {
+	if len(units) != 1 && len(units) != len(l.limits) {
+		return nil, invalid("units", len(units), "one floor, or "+strconv.Itoa(len(l.limits))+", one for each limit")
+	}
+	with, err := NewLimiter(l.store, l.limits...)
+	if err != nil {
+		return nil, err
+	}
+	with.floors = make([]int64, len(l.limits))
+	for i := range with.floors {
+		with.floors[i] = units[min(i, len(units)-1)]
+		if floor := with.floors[i]; floor < 0 || floor > MaxUnits {
+			return nil, invalid("floor", floor, "0 to 4503599627370496 (2^52)")
+		}
+		if with.floors[i] != with.floors[0] { // keyed has one for all
+			with.keyed = nil
+		}
+	}
+	if with.local != nil {
+		with.local.floors = with.floors
+	}
+	return with, nil
+}
+
+// floor is what requests leave of a limit.
+func (l *Limiter) floor(limit int) int64 {
+	if l.floors == nil {
+		return 0
+	}
+	return l.floors[limit]
 }
 
 // fallsBack is implemented by stores that have another store decide some limits while they are unavailable.
@@ -245,7 +287,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // by field: see call.answer.
 func (l *Limiter) decide(ctx context.Context, key string, cost int64) (answer Answer, err error) {
 	if l.keyed != nil {
-		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost, 0)
+		worst, granted, remaining, retryAfter, resetAfter, delay, at, ok := l.keyed.DecideKey(key, l.limits, cost,
+			l.floor(0))
 		if ok {
 			answer.Allowed, answer.Limit = granted, l.limits[worst]
 			answer.Remaining, answer.RetryAfter, answer.ResetAfter = remaining, retryAfter, resetAfter
@@ -290,10 +333,10 @@ type call struct {
 	decisions []Decision
 }
 
-func newCall(limits []*Limit) *call {
-	c := &call{claims: make([]Claim, len(limits)), decisions: make([]Decision, len(limits))}
-	for i, limit := range limits {
-		c.claims[i].Limit = limit
+func (l *Limiter) newCall() *call {
+	c := &call{claims: make([]Claim, len(l.limits)), decisions: make([]Decision, len(l.limits))}
+	for i, limit := range l.limits {
+		c.claims[i].Limit, c.claims[i].Floor = limit, l.floor(i)
 	}
 	return c
 }

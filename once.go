@@ -88,7 +88,7 @@ func appendSized(text []byte, value string) []byte {
 // refused request keeps no id. See [Once] for ids, and for decisions that are to be given back. A
 // new id costs, a known one is free: do not take them from clients without a bound.
 func (l *Limiter) AllowOnce(ctx context.Context, key string, n int64, id string, keep time.Duration) (Answer, error) {
-	c := newCall(l.limits)
+	c := l.newCall()
 	c.fill(key, costs{n}, "")
 	once, err := Once(c.claims, id, keep)
 	if err != nil {

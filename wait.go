@@ -88,7 +88,7 @@ func (l *Limit) lends() bool { return l.overdraft > 0 }
 // fits reports whether the limits can ever grant the costs.
 func (l *Limiter) fits(c costs) bool {
 	for i, limit := range l.limits {
-		if n := c.of(i); n < 0 || n > limit.Most() {
+		if n := c.of(i); n < 0 || n+l.floor(i) > limit.Most() {
 			return false
 		}
 	}

@@ -274,7 +274,7 @@ func (l *Limiter) maxTimes(c costs) int64 {
 // ask asks the store for the first waiters, and ends the wait of the granted ones.
 func (q *queue) ask(ctx context.Context, c costs, times int64) {
 	l := q.limiter
-	call, lease := newCall(l.limits), ""
+	call, lease := l.newCall(), ""
 	if l.holds() {
 		lease = NewLeaseID()
 	}

@@ -19,6 +19,7 @@
 //	... delay D          of a grant with the delay D
 //	acquire ID N         hold N units as a lease
 //	renew ID, release ID
+//	... floor F          of a take, peek, acquire or renew: leave F units to others
 //	reset                forget the key
 //	... by NAME          of a fair limit: the member, perhaps with weight N
 //
