@@ -114,7 +114,11 @@ func (f *explainFlags) recorded(s *System, args []string) (string, error) {
 			args[0])
 	}
 	_, text, err := engine.ReadFile(s.In, f.envoy)
-	if err == nil && len(text) > rules.MaxFile {
+	switch {
+	case err != nil:
+	case len(text) == 0:
+		err = fmt.Errorf("--ratelimit-request %s: it is empty; allowed: a RateLimitRequest in JSON", f.envoy)
+	case len(text) > rules.MaxFile:
 		err = fmt.Errorf("--ratelimit-request %s: it has over %d bytes, which is the most", f.envoy, rules.MaxFile)
 	}
 	return string(text), err

@@ -174,6 +174,9 @@ rules:
 		if err := json.Unmarshal([]byte(r.out), &e); err != nil || e.What != "ratelimit_request" || e.Code != "OK" || len(e.Descriptors) != 1 || e.Descriptors[0].Outcome != "passed" {
 			t.Errorf("%s: %v: %v", how[0], err, r)
 		}
+		if r = (call{dir: dir}).run(t, append([]string{"explain", "--ratelimit-request", "-"}, how...)...); r.code != 1 || !strings.Contains(r.err, "it is empty") {
+			t.Errorf("%s: %v", how[0], r)
+		}
 		r = call{dir: dir}.run(t, append([]string{"explain", "--ratelimit-request", "bad.json"}, how...)...)
 		if r.code != 1 || !strings.Contains(r.err, `unknown field "entry"`) || !strings.Contains(r.err, "allowed: one in proto3 JSON, such as {") {
 			t.Errorf("%s: %v", how[0], r)
