@@ -84,7 +84,7 @@ func (g *Gate) decideOne(ctx context.Context, r *rules.Request, ask *Ask, v *Ver
 // begin makes the claims of a request.
 func (v *Verdict) begin(g *Gate, set *rules.Set, r *rules.Request, ask *Ask) error {
 	v.reset(g)
-	v.Times = ask.Times
+	v.Times, v.settles = ask.Times, ask.Settles
 	if r != nil && g.observed() {
 		v.attributes, v.method, v.target, v.Client = r.Attributes, r.Method, r.Path, r.Client
 	}

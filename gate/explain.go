@@ -29,6 +29,7 @@ type ExplainedRule struct {
 	Rule       string           `json:"rule"`
 	Label      string           `json:"label,omitzero"`
 	Class      string           `json:"class,omitzero" doc:"Of the request, by the rule's reserve."`
+	Unit       string           `json:"unit,omitzero" doc:"Of the numbers, such as tokens or USD/1000000."`
 	Mode       rules.Mode       `json:"mode" enum:"enforce|shadow"`
 	Shadow     bool             `json:"shadow,omitzero" doc:"It refuses nothing here, by its mode or enforce_percent."`
 	Key        string           `json:"key" doc:"As lists of bans print it."`
@@ -182,8 +183,9 @@ func (g *Gate) ExplainKey(ctx context.Context, rule *rules.Rule, key string, lim
 
 // explainedRule is a rule without the state of the key.
 func explainedRule(rule *rules.Rule, key string) ExplainedRule {
-	return ExplainedRule{Rule: rule.Name(), Label: rule.Label(), Mode: rule.Mode(), Key: readable(key),
-		Components: append([]string{}, rule.Components()...), Values: []string{}, Limits: []ExplainedLimit{}}
+	return ExplainedRule{Rule: rule.Name(), Label: rule.Label(), Unit: rule.Unit().String(), Mode: rule.Mode(),
+		Key: readable(key), Components: append([]string{}, rule.Components()...), Values: []string{},
+		Limits: []ExplainedLimit{}}
 }
 
 // explainedLimit is the state under one limit.

@@ -77,6 +77,7 @@ type Gate struct {
 	countings      []func(*Counting)
 	unfinished     unfinished
 	learner        learner
+	reserved       reserved
 	geo            Geo                             // nil: none
 	trace          func(context.Context, *Verdict) // nil: none
 }
@@ -185,6 +186,10 @@ type Ask struct {
 	// others, and charged even if it is refused. Its refusal refuses the call.
 	Spent bool
 
+	// Settles says that the caller is going to settle the receipt by the response, between Open and its end: what rules
+	// with cost.settle charge is an estimate until then. Only observers see the difference.
+	Settles bool
+
 	replaced []string // aliases that the rules of other requests of the call replace
 }
 
@@ -229,6 +234,9 @@ func (g *Gate) conclude(ctx context.Context, v *Verdict, err error, began time.D
 	}
 	if g.trace != nil {
 		g.trace(ctx, v)
+	}
+	if v.settles && len(g.countings) > 0 {
+		v.keepOrigin()
 	}
 	if g.observed() {
 		v.attributes, v.method, v.target = nil, "", "" // front ends reuse them

@@ -26,6 +26,10 @@ type Charged struct {
 	// Actual, if not nil, is the cost at which SettleOnce and SettleResponse settle it, instead of units.
 	Actual *int64
 
+	estimated bool        // see Verdict.Units
+	open      *openCharge // see Open; nil: not open
+	origin    *Origin     // nil: not known
+
 	steps []step // see ChargeStep
 
 	// Known is the part of the cost that the request told, such as the units of its prompt; 0: not known.
@@ -50,7 +54,8 @@ func (v *Verdict) Receipt() (list Receipt) {
 		claim.Cost *= c.Granted
 		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,
-			Fixed: c.Rule != nil && c.Rule.FixedCost(), path: path})
+			Fixed: c.Rule != nil && c.Rule.FixedCost(), path: path, origin: v.origin,
+			estimated: v.settles && c.Rule != nil && c.Rule.Settles()})
 		if len(v.expected) > 0 && c.Granted == 1 {
 			list.expect(v)
 		}
@@ -114,9 +119,12 @@ func (g *Gate) SettleEach(
 		}
 		if err != nil {
 			failed = append(failed, err)
-		} else if c.teach != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
+			continue
+		}
+		if c.teach != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
 			g.learner.learn(c.teach, units)
 		}
+		g.settled(receipt, i, units)
 	}
 	return errors.Join(failed...)
 }

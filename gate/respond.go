@@ -21,12 +21,19 @@ func (r *Response) counts(rule *rules.Rule) bool {
 	return r.Status == 0 || rule.Counts(r.Status, r.Header)
 }
 
-// A Counting is how the reservation of one rule with count_if ended, or the lease of one with hold_until: done.
+// A Counting is how the reservation of one rule ended: of one with count_if, of one with a cost that is settled, or the
+// lease of one with hold_until: done.
 type Counting struct {
 	Rule   *rules.Rule
 	Key    string // as Rule.AppendKey makes it, after "shadow " if the rule is a shadow rule
 	Result CountResult
 	Banned []Ban // that the response caused
+
+	// If units are given back or settled:
+	Estimate  int64   // units that were charged when the request was granted
+	Units     int64   // units that the request cost in the end
+	Estimated bool    // Verdict.Units said that the units are an estimate
+	Origin    *Origin // nil: it is not known
 }
 
 // CountResult is the end of a reservation.
@@ -39,11 +46,13 @@ const (
 	Returned                      // the response does not count
 	Lost                          // it does not count, and the store did not take the units back: they stay charged
 	Held                          // no response was seen: the lease is held to its time-to-live
+	Settled                       // the cost is known
+	Unsettled                     // it is not known, or the store did not take it: the units stay charged
 )
 
 // String is the result in metrics.
 func (r CountResult) String() string {
-	return [...]string{"kept", "no_response", "given_back", "lost", "held"}[r]
+	return [...]string{"kept", "no_response", "given_back", "lost", "held", "settled", "unsettled"}[r]
 }
 
 // WithCountObserver calls observe with the end of each reservation of a rule with count_if. It runs on the goroutine of
@@ -166,11 +175,13 @@ func (g *Gate) unreserve(ctx context.Context, back Receipt) error {
 	}
 	refund := func(ctx context.Context) error { return g.by(&back[0]).Refund(ctx, claims, back[0].Taken, nil) }
 	end := func(err error) {
-		result := Returned
-		if err != nil {
-			result = Lost
-		}
-		back.eachRule(func(c *Charged) { g.ended(&Counting{Rule: c.Rule, Key: c.Claim.Key, Result: result}) })
+		back.eachRule(func(c *Charged) {
+			if err != nil {
+				g.close(c, &Counting{Result: Lost, Units: c.Claim.Cost})
+				return
+			}
+			g.close(c, &Counting{Result: Returned})
+		})
 	}
 	err := refund(ctx)
 	if exact && g.unfinished.add(err, g.counting(), refund, end) {

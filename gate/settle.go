@@ -57,6 +57,11 @@ func (g *Gate) settleOnce(ctx context.Context, guard Charged, receipt Receipt, u
 	for i := range rest {
 		failed = append(failed, g.settle(ctx, &rest[i], rest[i].target(units)))
 	}
+	for i := range receipt {
+		if c := &receipt[i]; units >= 0 || c.void || c.Actual != nil {
+			g.settled(receipt, i, c.target(units))
+		}
+	}
 	return errors.Join(failed...)
 }
 

@@ -70,6 +70,9 @@ func longest(decisions []weir.Decision) (wait time.Duration) {
 
 // note keeps a step. Beyond maxSteps the two oldest become one, taken when the first was: less of it may come back.
 func (c *Charged) note(s step) {
+	if c.open != nil {
+		c.open.units.Add(s.units)
+	}
 	if c.steps = append(c.steps, s); len(c.steps) > maxSteps {
 		c.steps[1] = step{c.steps[0].units + c.steps[1].units, c.steps[0].taken}
 		c.steps = slices.Delete(c.steps, 0, 1)

@@ -79,13 +79,15 @@ type Verdict struct {
 	guards      []guard
 	unstated    []*rules.Rule // whose cost is their default, because the request does not state it
 	expected    []expected
-	twice       int    // of guards: the one whose rule refuses the request as a repetition; −1: none
-	bannable    bool   // a claim is a ban's
-	full        bool   // a rule has charge: full
-	others      bool   // another request of DecideTogether is why it does not pass
-	keys        []byte // what claims' keys are made of
-	path        string // of the request, if a rule counts it by its path: see rules.Rule.ByPath
-	lease       string // under which concurrency limits are held
+	twice       int     // of guards: the one whose rule refuses the request as a repetition; −1: none
+	bannable    bool    // a claim is a ban's
+	full        bool    // a rule has charge: full
+	others      bool    // another request of DecideTogether is why it does not pass
+	keys        []byte  // what claims' keys are made of
+	path        string  // of the request, if a rule counts it by its path: see rules.Rule.ByPath
+	settles     bool    // by Ask.Settles
+	origin      *Origin // of the request, if it is settled; nil: nobody asks for it
+	lease       string  // under which concurrency limits are held
 	gate        *Gate
 	located     *rules.Request // the request, completed; nil: never needed
 	isLocated   bool

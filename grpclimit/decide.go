@@ -179,6 +179,7 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 		return
 	}
 	ask := gate.Once
+	ask.Settles = !call.received
 	if d.Cost != nil {
 		cost := d.Cost(ctx, call)
 		ask.Cost = &cost
@@ -218,8 +219,11 @@ func (d *byRules) decide(ctx context.Context, call *Call, a *admission) {
 func (a *admission) take(v *gate.Verdict, style func(*rules.Rule) ratefields.Style) {
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && !c.Aside {
-			a.checks = append(a.checks,
-				check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style(c.Rule), Ban: c.Ban})
+			one := check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style(c.Rule), Ban: c.Ban}
+			if c.Rule != nil {
+				one.Unit = c.Rule.Unit().String()
+			}
+			a.checks = append(a.checks, one)
 		}
 	}
 }

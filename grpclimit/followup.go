@@ -139,11 +139,13 @@ type actualCost func(c *gate.Charged, s *served) (units int64, ok bool, err erro
 
 // newFollowUp is the follow-up of the charges of a gate.
 func newFollowUp(g *gate.Gate, receipt gate.Receipt, settles bool, actual actualCost) *followUp {
+	settled := g.Open(receipt)
 	return &followUp{
 		keep: func(ctx context.Context, failed func(error)) func() {
 			return g.KeepAlive(ctx, receipt, failed)
 		},
 		end: func(ctx context.Context, s *served, notify func(httplimit.Outcome, error)) {
+			defer settled()
 			if settles && s.ran {
 				err := g.SettleEach(ctx, receipt, func(c *gate.Charged) (int64, bool, error) { return actual(c, s) })
 				if err != nil {

@@ -226,6 +226,9 @@ func (c *call) take(v *gate.Verdict, of func(gate.Check) (ratefields.Style, []by
 		if k := v.At(i); k.Decided && !k.Shadow && !k.Aside {
 			style, pk := of(k)
 			one := ratefields.Check{Limit: k.Claim.Limit, Decision: k.Decision, Style: style, Ban: k.Ban, PK: pk}
+			if k.Rule != nil {
+				one.Unit = k.Rule.Unit().String()
+			}
 			c.checks = append(c.checks, one)
 		}
 	}

@@ -96,7 +96,7 @@ func (d *byRules) policy(rule *rules.Rule, limit *weir.Limit) []string {
 	}
 	value := known.of[i].Load()
 	if value == nil {
-		value = &[]string{ratefields.Policy(rule.Limits()[:1])}
+		value = &[]string{ratefields.Policy(rule.Limits()[:1], rule.Unit().String())}
 		known.of[i].Store(value)
 	}
 	return *value
@@ -112,7 +112,7 @@ func (d *byRules) decide(c *call) {
 		return
 	}
 	ask := gate.Once
-	ask.Rules = c.rules
+	ask.Rules, ask.Settles = c.rules, !d.KeepEstimates && !c.attributes.several()
 	if d.Cost != nil {
 		c.cost = d.Cost(c.request)
 		ask.Cost = &c.cost

@@ -282,7 +282,7 @@ type actualCost func(*gate.Charged, *served) (units int64, ok bool, err error)
 // newFollowUp is the follow-up of a decision of a gate. With a nil actual, costs stay as charged; counted if a rule has
 // count_if.
 func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted bool) *followUp {
-	d := new(followUp)
+	d, settled := new(followUp), g.Open(receipt)
 	d.keep = func(ctx context.Context, failed func(error)) func() { return g.KeepAlive(ctx, receipt, failed) }
 	rest := receipt // what head did not give back; keep runs on another goroutine and reads receipt
 	if counted {
@@ -297,6 +297,7 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 		return g.ChargeStep(ctx, rest, rule, units, beyond)
 	}
 	d.end = func(ctx context.Context, s *served, notify func(Outcome, error)) {
+		defer settled()
 		if s.unsent {
 			if err := g.Settle(ctx, unfixed(rest), 0); err != nil {
 				notify(Unsettled, err)

@@ -124,7 +124,8 @@ func (c *config) middleware(decide func(*call), limits []*weir.Limit) func(http.
 func (c *config) decider(decide func(*call), limits []*weir.Limit) *middleware {
 	m := &middleware{config: c, decide: decide, limits: len(limits)}
 	m.pool.New = func() any { return new(call) }
-	if policy := ratefields.Policy(limits); c.partition == nil && limits != nil && len(policy) < ratefields.MaxBytes/2 {
+	policy := ratefields.Policy(limits, "")
+	if c.partition == nil && limits != nil && len(policy) < ratefields.MaxBytes/2 {
 		// One slice for all requests, without spare capacity: appending a value copies it.
 		m.policy = []string{policy}
 	}

@@ -204,7 +204,7 @@ func (p *paced) event(rule *rules.Rule, wait time.Duration) []byte {
 	shape := rule.Response().Shape
 	if shaped := modelErrors[shape]; shaped != nil {
 		data := mcp.Data{Rule: rule.Name(), RetryAfter: max(0, refusal.RetryAfter)}
-		text := refusal.Message + wording.Limited(refusal.Language, rule.DisplayName(), nil)
+		text := refusal.Message + wording.Limited(refusal.Language, rule.DisplayName(), nil, rules.Unit{})
 		body, _ = json.Marshal(shaped(refusal, text, data))
 	}
 	return p.framed(body, shape != "openai" && shape != "gemini")

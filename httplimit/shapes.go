@@ -27,10 +27,13 @@ func (c *call) refusedBy(rule *rules.Rule, v *gate.Verdict) (data mcp.Data, limi
 		remaining := worst.Decision.Remaining
 		limit = worst.Claim.Limit
 		data.Limit, data.Remaining = limit.String(), &remaining
+		if rule != nil {
+			data.Unit = rule.Unit().String()
+		}
 	}
 	if _, _, own := wording.Own(v, &c.view, nil); !own && rule != nil {
-		name := rule.DisplayName()
-		limited = func(language string) string { return wording.Limited(language, name, limit) }
+		name, unit := rule.DisplayName(), rule.Unit()
+		limited = func(language string) string { return wording.Limited(language, name, limit, unit) }
 	}
 	return data, limited
 }

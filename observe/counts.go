@@ -163,7 +163,17 @@ func (c *ruleTallies) count(v *gate.Verdict) {
 	for i := range v.Len() {
 		if rule, _, shadow, granted, ok := v.Counted(i); ok {
 			c.add(v, rule, outcomeOf(shadow, granted))
+			if rule != nil && rule.Metered() {
+				c.spend(v, i, rule)
+			}
 		}
+	}
+}
+
+// spend counts the units of a check, unless they are an estimate.
+func (c *ruleTallies) spend(v *gate.Verdict, i int, rule *rules.Rule) {
+	if units, estimated := v.Units(i); units > 0 && !estimated {
+		c.of(rule).N[tally.Units+tally.Spent].Add(uint64(units))
 	}
 }
 
@@ -172,6 +182,14 @@ func (m *Metrics) Counting(c *gate.Counting) {
 	t := m.ruleTallies.Load().of(c.Rule)
 	t.N[tally.Counted+int(c.Result)].Add(1)
 	t.N[tally.Bans].Add(uint64(len(c.Banned)))
+	if c.Rule == nil || !c.Rule.Metered() {
+		return
+	}
+	t.Settle(uint64(c.Estimate), uint64(c.Units), c.Estimated)
+	if c.Result == gate.Settled {
+		t.N[tally.Units+tally.Estimated].Add(uint64(c.Estimate))
+		t.N[tally.Units+tally.Settled].Add(uint64(c.Units))
+	}
 }
 
 // add counts a verdict for a rule.
@@ -221,6 +239,21 @@ var ruleUnstated = prometheus.NewDesc("weir_cost_unstated_total",
 var ruleClasses = prometheus.NewDesc("weir_class_refusals_total",
 	"Refusals of rules with reserve, by rule and class.", []string{"rule", "class"}, nil)
 
+// ruleUnits are the metrics of the units of a rule, in the order of their counts.
+var ruleUnits = [...]*prometheus.Desc{
+	unitsDesc("weir_units_total", "Units that requests of a rule have cost, of rules with a unit or with costs that "+
+		"differ. An estimate is counted when it is settled."),
+	unitsDesc("weir_units_returned_total", "Units of weir_units_total that were given back: they were charged by "+
+		"reservations of the API, or did not count by count_if."),
+	unitsDesc("weir_units_estimated_total", "Units that were charged as estimates, of requests of which the cost was "+
+		"settled."),
+	unitsDesc("weir_units_settled_total", "Units that the same requests have cost."),
+}
+
+func unitsDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"rule", "unit"}, nil)
+}
+
 var ruleLimits = prometheus.NewDesc("weir_limit",
 	"Units of each limit of a rule in its period, as rule files state them; of a concurrency limit, at a time.",
 	[]string{"rule", "limit"}, nil)
@@ -249,6 +282,9 @@ func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- ruleUnfinished
 	descriptions <- ruleUnstated
 	descriptions <- ruleClasses
+	for _, d := range ruleUnits {
+		descriptions <- d
+	}
 	descriptions <- ruleInfo
 	descriptions <- ruleLimits
 	descriptions <- rulePeriods
@@ -280,6 +316,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 			for class, n := range m.Refused(rule) {
 				to <- counter(ruleClasses, n, rule.Name(), class)
 			}
+			t.collectUnits(to, rule)
 			collectLimits(to, rule)
 		case together:
 			rest.Add(&t.Rule)
@@ -381,6 +418,16 @@ func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, 
 	}
 	for result := gate.Kept; byResponse && result <= gate.Lost; result++ {
 		to <- counter(ruleCountings, t.N[tally.Counted+int(result)].Load(), name, result.String())
+	}
+}
+
+// collectUnits exports the units of a metered rule; those of most rules are never settled.
+func (t *counted) collectUnits(to chan<- prometheus.Metric, rule *rules.Rule) {
+	for i, d := range ruleUnits {
+		n := t.N[tally.Units+i].Load()
+		if rule.Metered() && (n > 0 || i == tally.Spent || rule.Settles() && i >= tally.Estimated) {
+			to <- counter(d, n, rule.Name(), rule.Unit().String())
+		}
 	}
 }
 

@@ -129,6 +129,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"[other limits](exceptions.md#overrides) for some keys", "none"},
 	{"cost", value[Spec]{shape: shape{name: "cost_or_units"}, read: (*decoder).cost},
 		"units of a request: a number, or [its origin](counting.md#cost)", "1, and callers may state another"},
+	{"unit", text("unit", func(s *Spec) *string { return &s.Unit }),
+		"what the [units](counting.md#units) are, such as `tokens`, or `USD/1000000` for millionths of one", "no name"},
 	{"reserve", nested(&reserveFields, func(s *Spec) *Reserve { return &s.Reserve }),
 		"parts of the limits that [less important requests](counting.md#reserve) leave to others", "none"},
 	{"stream", nested(&streamFields, func(s *Spec) *Stream { return &s.Stream }),

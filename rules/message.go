@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -30,7 +29,7 @@ type MessageValues struct {
 }
 
 // messageWords are the words that a message may have in braces.
-var messageWords = []string{"limit", "window", "retry_after", "rule", "level", "service", "route"}
+var messageWords = []string{"limit", "unit", "window", "retry_after", "rule", "level", "service", "route"}
 
 // A message is a checked text in several languages. The first is the default.
 type message struct {
@@ -86,7 +85,9 @@ func (m *message) choose(accept []string) int {
 func (r *Rule) messageValue(word string, v *MessageValues, w *timewords.Words) string {
 	switch word {
 	case "limit":
-		return strconv.FormatInt(unitsIn(v.Limit), 10)
+		return r.unit.Number(unitsIn(v.Limit))
+	case "unit":
+		return r.unit.Name
 	case "window":
 		return w.Window(v.Limit)
 	case "retry_after":

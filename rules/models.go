@@ -77,6 +77,10 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 		if c.Default == 0 {
 			c.Default = min(estimated, c.Max)
 		}
+		if s.Unit == "" {
+			s.Unit = "tokens"
+			fields = append(fields, "unit: tokens")
+		}
 		fields = append(fields, "cost: {from: "+c.From+", default: "+strconv.FormatInt(c.Default, 10)+", max: "+
 			strconv.FormatInt(c.Max, 10)+", settle: "+c.Settle+"}")
 	}

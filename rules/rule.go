@@ -22,6 +22,8 @@ type Rule struct {
 	limits        []*weir.Limit
 	overrides     overrides
 	cost          cost
+	unit          Unit
+	metered       bool     // see Metered
 	reserve       *reserve // nil: all requests are of one class
 	asksUsage     bool     // see Addition
 	passed        sum      // see Passed
@@ -93,10 +95,10 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	word(b, at(i, "preset"), s.Preset, presetWords)
 	rule.cost, rule.reserve = b.cost(i, s), b.reserve(i, s)
+	rule.unit, rule.metered = b.unit(i, s.Unit, &rule.cost)
 	b.streams(i, s, rule)
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull
-	rule.schedule = b.schedule(i, s.Schedule)
-	rule.lists = b.lists(i, s.Allow, s.Deny, s.Match.Path)
+	rule.schedule, rule.lists = b.schedule(i, s.Schedule), b.lists(i, s.Allow, s.Deny, s.Match.Path)
 	rule.response = b.usual
 	if s.Response != (Response{}) {
 		rule.response = b.over(i, b.response(i, &s.Response), b.fileResponse).complete()

@@ -316,7 +316,7 @@ var adminFields = mapping[Server]{"server_admin", "leave it out", []field[Server
 
 var auditFields = mapping[Server]{"server_audit", "leave it out", []field[Server]{
 	{"to", texts("text", 2, func(s *Server) *[]string { return &s.Audit }),
-		"where refusals, bans, operators' changes and store outages are recorded: a Redis (`redis` or its URL), a " +
+		"where refusals, bans, costs, operators' changes and outages are recorded: a Redis (`redis` or its URL), a " +
 			"file, or both", "nowhere"},
 	{"keys", oneWord([]string{"shown", "hashed", "hidden"}, func(s *Server) *string { return &s.AuditKeys }),
 		"form of keys in records: `shown`, `hashed` with the secret of `hash_key_file`, or `hidden`", "`shown`"},

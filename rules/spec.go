@@ -51,6 +51,7 @@ type Spec struct {
 	Algorithm    string              // first word of weir.ParseLimit; "": from each limit's text
 	Limit        []string            // texts of weir.ParseLimit, at least one; or "none" or "unlimited" alone
 	Overrides    []Override          // other limits for some keys
+	Unit         string              // such as "tokens", or "USD/1000000" for a millionth: see Unit; "": it has no name
 	Cost         Cost                // the zero Cost is 1, and callers may state another
 	Reserve      Reserve             // the zero Reserve is none
 	Stream       Stream              // how streams are counted

@@ -34,6 +34,7 @@ const (
 	Languages    = 16     // languages of a message
 	Limits       = 8      // limits of a rule
 	Components   = 8      // components of a key
+	Unit         = 32     // bytes of the name of a unit
 	Terms        = 16     // of a cost, and alternatives of a term
 	Values       = 64     // values of one condition
 	Alternatives = 16     // alternatives of any and of not

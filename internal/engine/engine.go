@@ -154,12 +154,12 @@ func (e *Engine) start(ctx context.Context) error {
 
 // options are the options of the gate.
 func (e *Engine) options(store weir.Store) []gate.Option {
-	count := e.Metrics.Verdict
+	count, counting := e.Metrics.Verdict, e.Metrics.Counting
 	if e.watcher != nil {
-		count = e.watcher.Observer()
+		count, counting = e.watcher.Observer(), e.watcher.Counting
 	}
 	opts := []gate.Option{gate.WithLocal(e.Local), gate.WithBudget(e.budget()), gate.WithTrace(e.Trace),
-		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(e.Metrics.Counting)}
+		gate.WithObserver(count), gate.WithObserver(e.outage.verdict), gate.WithCountObserver(counting)}
 	if e.Located != nil {
 		opts = append(opts, gate.WithGeo(e.Located))
 	}
@@ -221,6 +221,7 @@ func (e *Engine) prepare(layers []ruleset.Layer) (err error) {
 	e.Metrics.Sources(e.sources)
 	e.Metrics.Degraded(e.degraded)
 	e.exportPaths()
+	e.Metrics.Reserved(e.reserved)
 	if p := e.primary; p.text != nil {
 		e.lint(p.name, p.text)
 		p.text = nil

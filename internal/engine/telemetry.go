@@ -126,6 +126,7 @@ func (e *Engine) openHistory(store weir.Store) (err error) {
 		}
 	}
 	w.Rules(e.Gate.Rules())
+	w.Reserved = e.Gate.Reserved
 	if w.history, err = history.Open(c); err != nil {
 		return fmt.Errorf("server.state_dir: %w", err)
 	}
@@ -284,6 +285,7 @@ func (e *Engine) describeRules(n *telemetry.Node) {
 			n.Ledger, _ = strconv.ParseInt(text, 10, 64)
 		}
 	}
+	n.Reserved = most(e.Gate.Reserved(), maxDescribed)
 	n.Bound = "strict"
 	var leasing []string
 	for _, rule := range e.Gate.Rules().Rules() {

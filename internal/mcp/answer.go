@@ -18,6 +18,7 @@ type Data struct {
 	Rule       string `json:"rule,omitempty"`
 	Limit      string `json:"limit,omitempty"` // as rules write it
 	Remaining  *int64 `json:"remaining,omitempty"`
+	Unit       string `json:"unit,omitempty"`        // as rules write it
 	RetryAfter int64  `json:"retry_after,omitempty"` // whole seconds, rounded up; 0: no wait helps, or it is unknown
 }
 

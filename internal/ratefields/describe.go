@@ -32,6 +32,7 @@ type Check struct {
 	Style    Style
 	Ban      bool
 	PK       []byte // the draft's partition key; empty: none
+	Unit     string // of the limit; "": requests
 }
 
 // Describe returns the fields that describe the limits of a response, by their names in lower case.
@@ -80,7 +81,7 @@ func (f *Fields) draft(checks []Check, granted, policy bool) (whole bool) {
 		}
 		before, left := len(f.Policy), len(f.Limit)
 		if policy && !c.Ban { // a ban has no quota
-			f.Policy = c.appendPK(AppendPolicy(f.Policy, c.Limit))
+			f.Policy = c.appendPK(AppendPolicy(f.Policy, c.Limit, c.Unit))
 		}
 		if c.Decision != nil {
 			f.Limit = c.appendPK(AppendLimit(f.Limit, c.Limit, c.Decision, granted))

@@ -59,20 +59,24 @@ func AppendLimit(buffer []byte, limit *weir.Limit, d *weir.Decision, allowed boo
 	return buffer
 }
 
-// Policy is the value of RateLimit-Policy for these limits.
-func Policy(limits []*weir.Limit) string {
+// Policy is the value of RateLimit-Policy for these limits, whose units are requests if unit is "".
+func Policy(limits []*weir.Limit, unit string) string {
 	var buffer []byte
 	for _, limit := range limits {
-		buffer = AppendPolicy(buffer, limit)
+		buffer = AppendPolicy(buffer, limit, unit)
 	}
 	return string(buffer)
 }
 
-// AppendPolicy appends an item to a value of RateLimit-Policy.
-func AppendPolicy(buffer []byte, limit *weir.Limit) []byte {
+// AppendPolicy appends an item to a value of RateLimit-Policy. A unit is stated although the registry of the draft does
+// not have it: a client takes a policy without a unit for one of requests.
+func AppendPolicy(buffer []byte, limit *weir.Limit, unit string) []byte {
 	buffer = parameter(name(comma(buffer), limit), "q", limit.Most())
 	if limit.Leases() {
 		return append(buffer, `;qu="concurrent-requests"`...)
+	}
+	if unit != "" { // it has only plain characters
+		buffer = append(append(append(buffer, `;qu="`...), unit...), '"')
 	}
 	if w := Window(limit); w >= 1e6 {
 		buffer = parameter(buffer, "w", ceil(w, 1e6))

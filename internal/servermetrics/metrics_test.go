@@ -17,6 +17,9 @@ func TestServersAreMeasured(t *testing.T) {
 			{Name: "config", Up: true, Rules: 2, Loaded: time.Unix(1_790_000_000, 0)}, {Name: "redis", Good: true},
 		}
 	})
+	m.Reserved(func() []servermetrics.Reserved {
+		return []servermetrics.Reserved{{Rule: "tokens", Unit: "tokens", Units: 7}}
+	})
 	s := m.Server("gateway", func() int64 { return 3 }, nil)
 	s.Began()
 	s.Ended(429)
@@ -35,6 +38,7 @@ func TestServersAreMeasured(t *testing.T) {
 	for _, line := range []string{
 		`weir_source_up{source="config"} 1`, `weir_source_good{source="config"} 0`, `weir_source_rules{source="config"} 2`,
 		`weir_source_loaded_timestamp_seconds{source="config"} 1.79e+09`,
+		`weir_units_reserved{rule="tokens",unit="tokens"} 7`,
 		`weir_source_up{source="redis"} 0`, `weir_source_loaded_timestamp_seconds{source="redis"} 0`,
 		`weir_http_requests_total{server="gateway",status="4xx"} 1`, `weir_http_requests_in_flight{server="gateway"} 0`,
 		`weir_connections{server="gateway"} 3`, `weir_unsettled_total{operation="renew",server="gateway"} 1`,

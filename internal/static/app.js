@@ -20,8 +20,9 @@ import overview from './texts/overview.js';
 import requests from './texts/requests.js';
 import rule from './texts/rule.js';
 import samples from './texts/samples.js';
+import units from './texts/units.js';
 
-addTexts(frame, overview, rule, key, samples, health, changes, requests);
+addTexts(frame, overview, rule, key, samples, health, changes, requests, units);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {

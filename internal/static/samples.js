@@ -1,9 +1,10 @@
 // Samples are single decisions, as a table.
 import { html } from './vendor/preact.js';
 import { Badge, Empty, Table } from './components.js';
-import { clockSeconds, duration, number, t, zone } from './i18n.js';
+import { clockSeconds, duration, t, zone } from './i18n.js';
 import { href } from './router.js';
 import { isCut, keyText, visible } from './telemetry.js';
+import { exactUnits } from './units.js';
 
 const tones = { refused: 'bad', denied: 'bad', failed: 'bad' };
 
@@ -20,7 +21,7 @@ export function Samples({ list, empty }) {
 		{ title: t('sample.reason'), wide: true, cell: (one) => html`${reasonText(one.reason)}${one.wait_ns > 0 && html` <span class="note">${t('sample.wait', { wait: duration(one.wait_ns) })}</span>`}` },
 		{ name: 'key', title: t('sample.target'), wide: true, cell: target },
 		{ title: t('sample.request'), wide: true, cell: (one) => one.request_id && html`<a class="mono" href=${href('key', '', { q: one.request_id })}>${one.request_id}</a>` },
-		{ title: t('sample.cost'), wide: true, number: true, cell: (one) => number(one.cost) },
+		{ title: t('sample.cost'), wide: true, number: true, cell: (one) => exactUnits(one.cost, one.unit) },
 		{ title: t('sample.weight'), wide: true, number: true, cell: (one) => one.weight > 1 ? t('sample.oneOf', { n: one.weight }) : t('sample.each') },
 	];
 	return html`<${Table} caption=${t('key.decisions')} rows=${list} id=${identity} columns=${columns} empty=${html`<${Empty} title=${empty} />`} />`;

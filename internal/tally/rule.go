@@ -17,9 +17,18 @@ const (
 	Degraded = Bans + 1     // decided by on_store_error; also in an outcome
 	Compared = Degraded + 1 // the four comparisons with a candidate, in the order of gate.Difference.Parts
 	Counted  = Compared + 4 // the ends of reservations by count_if and of leases, in the order of gate.CountResult
-	Unstated = Counted + 5  // requests whose cost is the default, because they do not state it
+	Unstated = Counted + 7  // requests whose cost is the default, because they do not state it
 	Hits     = Unstated + 1 // of descriptors of Envoy's rate limit service: the next five
-	size     = Hits + 5
+	Units    = Hits + 5     // of metered rules: the next four
+	size     = Units + 4
+)
+
+// Indexes of the units, from Units on.
+const (
+	Spent     = iota // what requests cost, once it is known
+	Back             // of Spent, what came back
+	Estimated        // the charges that were settled, as they were before
+	Settled          // what they cost
 )
 
 // Indexes of the hits, from Hits on. A request may have several, or none.
@@ -30,6 +39,18 @@ const (
 	WithinHits
 	ShadowHits
 )
+
+// Settle counts the end of a charge. Units that were an estimate are not among the spent ones until then.
+func (r *Rule) Settle(estimate, units uint64, estimated bool) {
+	switch {
+	case estimated:
+		r.N[Units+Spent].Add(units)
+	case units > estimate:
+		r.N[Units+Spent].Add(units - estimate)
+	case units < estimate:
+		r.N[Units+Back].Add(estimate - units)
+	}
+}
 
 // Counts are the counts of a rule at one time.
 type Counts [size]uint64

@@ -12,7 +12,7 @@ import (
 type AuditRecord struct {
 	At        time.Time     `json:"at"`
 	Node      string        `json:"node"`
-	Outcome   string        `json:"outcome"` // refused, denied, failed, ban, or the kind of a Mark
+	Outcome   string        `json:"outcome"` // refused, denied, failed, ban, cost, or the kind of a Mark
 	Reason    string        `json:"reason,omitempty"`
 	Rule      string        `json:"rule,omitempty"`
 	Key       string        `json:"key,omitempty"` // as the rule's AppendKey makes it; of a denied request: the client
@@ -20,13 +20,20 @@ type AuditRecord struct {
 	Method    string        `json:"method,omitempty"`
 	Path      string        `json:"path,omitempty"` // its first 256 bytes
 	Client    string        `json:"client,omitempty"`
-	Wait      time.Duration `json:"wait_ns,omitempty"` // until it would pass, or the length of a ban; −1: never
-	Actor     string        `json:"actor,omitempty"`   // who made a change
+	Wait      time.Duration `json:"wait_ns,omitempty"`  // until it would pass, or the length of a ban; −1: never
+	Estimate  int64         `json:"estimate,omitempty"` // units that a request asked for, of a metered rule
+	Cost      int64         `json:"cost,omitempty"`     // units that it cost in the end, of the outcome cost
+	Unit      string        `json:"unit,omitempty"`     // of both, as rules write it
+	Actor     string        `json:"actor,omitempty"`    // who made a change
 	Text      string        `json:"text,omitempty"`
 	Class     string        `json:"class,omitempty"` // of the request, by the rule's reserve
 }
 
-// An AuditFilter selects records; empty fields match all.
+// AuditCost is the outcome of the record of a cost: of a request that passed.
+const AuditCost = "cost"
+
+// An AuditFilter selects records; empty fields match all. Records of costs, of which there are as many as of requests
+// that pass, match only by their outcome, or by a request id.
 type AuditFilter struct {
 	Rule, Outcome, Node, RequestID, Method string
 	// Path is a path, or, with a * at its end, how it begins.
@@ -39,6 +46,9 @@ type AuditFilter struct {
 
 // Matches reports whether the filter selects a record.
 func (f *AuditFilter) Matches(r *AuditRecord) bool {
+	if r.Outcome == AuditCost && !f.Costs() {
+		return false
+	}
 	for _, one := range [...]struct{ want, is string }{
 		{f.Rule, r.Rule}, {f.Outcome, r.Outcome}, {f.Node, r.Node}, {f.RequestID, r.RequestID},
 		{f.Method, r.Method},
@@ -55,6 +65,11 @@ func (f *AuditFilter) Matches(r *AuditRecord) bool {
 		return false
 	}
 	return !r.At.Before(f.Since) && (f.Until.IsZero() || r.At.Before(f.Until))
+}
+
+// Costs reports whether records of costs may match.
+func (f *AuditFilter) Costs() bool {
+	return f.Outcome == AuditCost || f.Outcome == "" && f.RequestID != ""
 }
 
 func (f *AuditFilter) isKey(key string) bool {

@@ -36,8 +36,9 @@ func (r *Recorder) Cut(at time.Time) *Record {
 	r.cut = at
 	total, took := r.total, r.took
 	rules := r.read()
+	reserved := r.reserved(at.Sub(since))
 	record := &Record{At: since, Step: at.Sub(since), Total: countsOf(r.total.Minus(total)),
-		Took: r.took.Minus(took), Rules: r.records(rules)}
+		Took: r.took.Minus(took), Rules: r.records(rules, reserved)}
 	for i := range record.Rules {
 		record.Total.Bans += record.Rules[i].Counts.Bans
 	}
@@ -55,6 +56,18 @@ func (r *Recorder) Cut(at time.Time) *Record {
 	}
 	r.makeRoom(rules)
 	return record
+}
+
+// reserved returns the units of each rule that are reserved now, times the seconds of an interval.
+func (r *Recorder) reserved(step time.Duration) map[string]uint64 {
+	if r.Reserved == nil {
+		return nil
+	}
+	list := make(map[string]uint64)
+	for name, units := range r.Reserved() {
+		list[name] = uint64(float64(units) * step.Seconds())
+	}
+	return list
 }
 
 // read returns the counts of rules since the last call, by name.
@@ -85,7 +98,10 @@ func (r *Recorder) read() map[string]tally.Counts {
 }
 
 // records are the records of the rules, sorted by name.
-func (r *Recorder) records(rules map[string]tally.Counts) []RuleRecord {
+func (r *Recorder) records(rules map[string]tally.Counts, reserved map[string]uint64) []RuleRecord {
+	for name := range reserved {
+		rules[name] = rules[name].Plus(tally.Counts{}) // it is listed too
+	}
 	folded := make(map[string]bool)
 	places := *r.watching.Load()
 	for i := MostRules; i < len(places); i++ {
@@ -95,6 +111,7 @@ func (r *Recorder) records(rules map[string]tally.Counts) []RuleRecord {
 	rest := RuleRecord{Name: OtherRules}
 	for name, n := range rules {
 		one := RuleRecord{Name: name, Counts: countsOf(n), Compared: comparisonOf(n)}
+		one.Counts.Reserved = reserved[name]
 		if !folded[name] {
 			list = append(list, one)
 			continue
@@ -112,7 +129,8 @@ func (r *Recorder) records(rules map[string]tally.Counts) []RuleRecord {
 func countsOf(n tally.Counts) Counts {
 	return Counts{Passed: n[tally.Passed], Refused: n[tally.Refused], Denied: n[tally.Denied], Failed: n[tally.Failed],
 		ShadowPassed: n[tally.ShadowPassed], ShadowRefused: n[tally.ShadowRefused], Degraded: n[tally.Degraded],
-		Bans: n[tally.Bans]}
+		Bans: n[tally.Bans], Spent: n[tally.Units+tally.Spent], Returned: n[tally.Units+tally.Back],
+		Estimated: n[tally.Units+tally.Estimated], Settled: n[tally.Units+tally.Settled]}
 }
 
 func comparisonOf(n tally.Counts) Comparison {
@@ -133,6 +151,11 @@ func (c *Counts) Add(o *Counts) {
 	c.ShadowRefused += o.ShadowRefused
 	c.Degraded += o.Degraded
 	c.Bans += o.Bans
+	c.Spent += o.Spent
+	c.Returned += o.Returned
+	c.Estimated += o.Estimated
+	c.Settled += o.Settled
+	c.Reserved += o.Reserved
 }
 
 // Add adds the counts of another interval or node.
@@ -147,31 +170,32 @@ func (c *Comparison) Add(o *Comparison) {
 func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	var list []*entry
 	distinct := 0.0
-	least := record.Counts.requests() / minShare
+	least, dear := record.Counts.requests()/minShare, record.Counts.Spent/minShare
 	for i := range w.entries {
 		e := &w.entries[i]
 		distinct += w.weight(e)
-		if e.sum() >= max(1, least) && e.key != "" {
+		if (e.sum() >= max(1, least) || e.spent > int64(dear)) && e.key != "" {
 			list = append(list, e)
 		}
 	}
 	record.Distinct = uint64(distinct)
 	seen := make(map[*entry]bool, 2*maxTopBound)
-	for _, count := range []func(*entry) uint32{
-		func(e *entry) uint32 { return e.refused },
-		func(e *entry) uint32 { return e.passed },
+	for _, count := range []func(*entry) int64{
+		func(e *entry) int64 { return int64(e.refused) },
+		func(e *entry) int64 { return int64(e.passed) },
+		func(e *entry) int64 { return e.spent },
 	} {
 		slices.SortFunc(list, func(a, b *entry) int {
 			return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.key, b.key))
 		})
 		for _, e := range list[:min(maxTopBound, len(list))] {
-			if count(e) == 0 || seen[e] {
+			if count(e) <= 0 || seen[e] {
 				continue
 			}
 			seen[e] = true
 			key, hidden := r.shown(e.key)
 			record.Top = append(record.Top, KeyRate{Key: key, Hidden: hidden, Passed: uint64(e.passed),
-				Refused: uint64(e.refused)})
+				Refused: uint64(e.refused), Units: uint64(max(0, e.spent))})
 		}
 	}
 }

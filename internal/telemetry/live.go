@@ -80,7 +80,7 @@ func (r *Recorder) sample(e *event, weight float64) Sample {
 	s := Sample{At: e.at, Node: r.Node, Outcome: e.outcome.String(), Reason: e.reason.String(), Cost: e.cost,
 		Wait: e.wait, RequestID: e.id.String(), Weight: weight}
 	if e.rule != nil {
-		s.Rule = e.rule.Name()
+		s.Rule, s.Unit = e.rule.Name(), e.rule.Unit().String()
 	}
 	client := ""
 	if e.client.IsValid() {

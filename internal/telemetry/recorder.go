@@ -23,6 +23,9 @@ type Options struct {
 	// Hide returns the text for a key in samples and records; nil: keys are shown.
 	Hide func(key string) string
 	Now  func() time.Time // nil: time.Now
+	// Reserved returns the units of each rule that wait to be settled: see gate.Gate.Reserved; nil: none. It may be set
+	// until Run.
+	Reserved func() map[string]int64
 }
 
 // A Recorder observes verdicts. Its memory is bounded: about 110 MB with 256 rules that each have more keys than it
@@ -138,7 +141,53 @@ func (r *Recorder) passed(v *gate.Verdict, noise uint64) {
 	for i := range v.Len() {
 		if rule, claim, shadow, granted, ok := v.Counted(i); ok && rule != nil {
 			r.key(rule, claim, v.Times, shadow && !granted)
+			if rule.Metered() {
+				r.charged(v, i, rule, claim.Key)
+			}
 		}
+	}
+}
+
+// charged records the units of a check, unless they are an estimate.
+func (r *Recorder) charged(v *gate.Verdict, i int, rule *rules.Rule, key string) {
+	if units, estimated := v.Units(i); units > 0 && !estimated {
+		r.spend(rule, key, units)
+	}
+}
+
+// Counting counts the end of a charge in the metrics, and records its units for the key, as an observer for
+// gate.WithCountObserver.
+func (r *Recorder) Counting(c *gate.Counting) {
+	r.Metrics.Counting(c)
+	units := c.Units
+	if !c.Estimated {
+		units -= c.Estimate
+	}
+	if units != 0 && c.Rule != nil && c.Rule.Metered() {
+		r.spend(c.Rule, c.Key, units)
+	}
+}
+
+// spend records units that a key has spent. Of keys that are not counted, one is held from a request on with a
+// probability that grows with its units, so that the biggest spenders are found however few their requests are: sample
+// and hold (Estan, Varghese 2002).
+func (r *Recorder) spend(rule *rules.Rule, key string, units int64) {
+	places, i := *r.watching.Load(), rule.Index()
+	if i >= len(places) || places[i].rule != rule || !places[i].keyed {
+		return
+	}
+	t := places[i].table.Load()
+	if t == nil || t.spent == nil {
+		return
+	}
+	hash := r.hash.sum(key)
+	if t.spend(hash, units) || units <= rand.Int64N(max(1, t.dear.Load())) {
+		return
+	}
+	if e := r.names.begin(); e != nil {
+		*e = event{keyed: keyed{watched: t.watch, hash: hash}, cost: units}
+		e.key.set(key)
+		r.names.end()
 	}
 }
 
@@ -152,6 +201,9 @@ func (r *Recorder) passedDrawn(v *gate.Verdict) {
 			continue
 		}
 		k := r.key(rule, claim, v.Times, shadow && !granted)
+		if rule.Metered() {
+			r.charged(v, i, rule, claim.Key)
+		}
 		if i == shown || k.watched != nil && !k.counted {
 			r.draw(r.passes, v, claim, &event{rule: rule, keyed: k, more: i != shown})
 		}
@@ -304,6 +356,10 @@ func (r *Recorder) tick(now time.Time) {
 	names, _ := r.names.drain()
 	for i := range names {
 		e := &names[i]
+		if e.cost > 0 {
+			e.watched.hold(e.hash, plainKey(e.key.String()), e.cost)
+			continue
+		}
 		if place, found := e.watched.table.find(e.hash); found {
 			e.watched.at(place).key = plainKey(e.key.String())
 		}

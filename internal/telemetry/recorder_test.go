@@ -39,7 +39,9 @@ func (n *node) open(t testing.TB, text string, on bool, store weir.Store) *node 
 		observer = n.Observer()
 	}
 	set := gatetest.Rules(t, text)
-	n.gate = gatetest.Of(t, n.metrics.Store(store), set, gate.WithObserver(observer), gate.WithLocal(store))
+	n.gate = gatetest.Of(t, n.metrics.Store(store), set, gate.WithObserver(observer), gate.WithLocal(store),
+		gate.WithCountObserver(n.Counting))
+	n.Recorder.Reserved = n.gate.Reserved
 	n.Rules(set)
 	n.metrics.Rules(set, n.clock)
 	return n

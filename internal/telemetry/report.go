@@ -18,6 +18,14 @@ type Counts struct {
 	ShadowRefused uint64 `json:"shadow_refused,omitempty"`
 	Degraded      uint64 `json:"degraded,omitempty"` // decided by on_store_error; also in an outcome above
 	Bans          uint64 `json:"bans,omitempty"`     // placed
+
+	// Units of metered rules. Those of requests that a gateway or a middleware follows are spent when their cost is
+	// settled, and reserved until then.
+	Spent     uint64 `json:"spent,omitempty"`
+	Returned  uint64 `json:"returned,omitempty"`         // of Spent: what came back
+	Estimated uint64 `json:"estimated,omitempty"`        // what was charged before it was settled, and
+	Settled   uint64 `json:"settled,omitempty"`          // what the same requests cost
+	Reserved  uint64 `json:"reserved_seconds,omitempty"` // units times seconds
 }
 
 // A Point is one interval of a series, which begins at At and lasts the Step of its report.
@@ -53,7 +61,8 @@ type RuleSummary struct {
 	Name         string   `json:"name"`
 	Label        string   `json:"label,omitempty"`
 	Mode         string   `json:"mode"`
-	Limits       []string `json:"limits"` // in the notation of the rule file
+	Limits       []string `json:"limits"`          // in the notation of the rule file
+	Units        *Units   `json:"units,omitempty"` // nil: each request is one unit
 	Candidate    []string `json:"candidate,omitempty"`
 	Counts       Counts   `json:"counts"`
 	RefusedShare float64  `json:"refused_share"` // of passed and refused requests, 0 to 1
@@ -67,6 +76,14 @@ type RuleSummary struct {
 	Unwatched bool `json:"unwatched,omitempty"`
 }
 
+// Units are the units of a metered rule.
+type Units struct {
+	Name      string `json:"name,omitempty"`      // such as tokens
+	Scale     int64  `json:"scale,omitempty"`     // units of the limit that are one of the name; 0: 1
+	Estimates bool   `json:"estimates,omitempty"` // costs are estimates until the response states them
+	Reserved  int64  `json:"reserved"`            // now
+}
+
 // A KeyRate is the estimated traffic of a key under a rule. Hidden is set if keys are redacted: then Key is a
 // digest that stands for the same key on all nodes.
 type KeyRate struct {
@@ -75,6 +92,8 @@ type KeyRate struct {
 	Passed  uint64  `json:"passed"`
 	Refused uint64  `json:"refused"`
 	Share   float64 `json:"share"` // of the rule's refused requests, or of a shadow rule's would-be ones, 0 to 1
+	// Units are those that it has spent, of a metered rule.
+	Units uint64 `json:"units,omitempty"`
 }
 
 // A RuleReport is all that is known of one rule.
@@ -83,7 +102,7 @@ type RuleReport struct {
 	From     time.Time     `json:"from"`
 	To       time.Time     `json:"to"`
 	Step     time.Duration `json:"step_ns"`
-	Top      []KeyRate     `json:"top"`      // by refused requests, then by passed
+	Top      []KeyRate     `json:"top"`      // by refused requests, then by passed; spenders are among them
 	Distinct uint64        `json:"distinct"` // keys, estimated
 	Compared *Comparison   `json:"compared,omitempty"`
 }
@@ -108,7 +127,8 @@ type Sample struct {
 	Client    string        `json:"client,omitempty"`
 	Outcome   string        `json:"outcome"` // passed, refused, denied, failed
 	Reason    string        `json:"reason"`
-	Cost      int64         `json:"cost"`
+	Cost      int64         `json:"cost"`           // at the decision
+	Unit      string        `json:"unit,omitempty"` // of Cost, as rules write it
 	Wait      time.Duration `json:"wait_ns,omitempty"`
 	RequestID string        `json:"request_id,omitempty"`
 	Weight    float64       `json:"weight"`
@@ -126,6 +146,7 @@ type KeyHistory struct {
 // A KeyUnder is a key under one rule.
 type KeyUnder struct {
 	Rule   string  `json:"rule"`
+	Units  *Units  `json:"units,omitempty"` // nil: each request is one unit, or the rule is not in force
 	Counts Counts  `json:"counts"`
 	Series []Point `json:"series"`
 }
@@ -153,8 +174,10 @@ type Node struct {
 	Bound       string        `json:"bound"`             // accuracy in force: strict, prefetch, degraded
 	Share       string        `json:"share,omitempty"`   // what the bound allows, in words
 	Problems    []string      `json:"problems,omitempty"`
-	Alone       bool          `json:"alone,omitempty"`  // the other nodes could not be read
-	Alerts      []Alert       `json:"alerts,omitempty"` // that it raised
+	// Reserved are the units of rules that wait to be settled, of the rules with most of them.
+	Reserved map[string]int64 `json:"reserved,omitempty"`
+	Alone    bool             `json:"alone,omitempty"`  // the other nodes could not be read
+	Alerts   []Alert          `json:"alerts,omitempty"` // that it raised
 }
 
 // A Mark is a change or an incident on the time axis.

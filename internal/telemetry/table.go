@@ -11,6 +11,8 @@ type table struct {
 	room  atomic.Int64      // keys that observers may still insert
 	slots []slot
 	extra []atomic.Int64 // units of the requests of each slot beyond one each
+	spent []atomic.Int64 // units that each slot has spent; nil: the rule is not metered
+	dear  atomic.Int64   // units by which another key is surely held
 	watch *watched
 }
 
@@ -91,6 +93,26 @@ func (t *table) count(hash, one uint64, cost int64) *slot {
 		t.extra[place].Add(cost - 1)
 	}
 	return s
+}
+
+// spend adds units that a key has spent. It reports whether the table counts the key.
+func (t *table) spend(hash uint64, units int64) bool {
+	if !t.has(hash) {
+		return false
+	}
+	place, found := t.find(hash)
+	if found {
+		t.spent[place].Add(units)
+	}
+	return found
+}
+
+// takeSpent returns the units that a slot has spent and sets them to 0.
+func (t *table) takeSpent(place int) int64 {
+	if t.spent == nil || t.spent[place].Load() == 0 {
+		return 0
+	}
+	return t.spent[place].Swap(0)
 }
 
 // take returns the counts of a slot and sets them to 0.

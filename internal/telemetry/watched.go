@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/rules"
@@ -63,6 +64,7 @@ type entry struct {
 	idle            uint8  // cuts with few requests
 	used            bool   // in this generation
 	units           uint64 // in this window
+	spent           int64  // units, since the last Cut
 }
 
 func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
@@ -76,6 +78,13 @@ func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
 func (w *watched) replace(below uint64) {
 	t := newTable(w.scale.slots, below)
 	t.watch = w
+	if w.rule.Metered() {
+		t.spent = make([]atomic.Int64, w.scale.slots)
+		t.dear.Store(w.dear())
+		if w.table != nil {
+			t.dear.Store(max(w.dear(), w.table.dear.Load()))
+		}
+	}
 	w.index, w.heavy = make([]uint16, w.scale.slots), 0
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -123,6 +132,9 @@ func (w *watched) fold() {
 		if passed, refused, units := t.take(place); passed|refused != 0 {
 			w.at(place).add(passed, refused, units)
 		}
+		if spent := t.takeSpent(place); spent != 0 {
+			w.at(place).spent += spent
+		}
 	}
 	if w.level > 0 {
 		w.mark()
@@ -133,11 +145,13 @@ func (w *watched) fold() {
 func (w *watched) foldOld(t *table) {
 	for i := range w.old.slots {
 		passed, refused, units := w.old.take(i)
-		if passed|refused == 0 {
+		spent := w.old.takeSpent(i)
+		if passed|refused == 0 && spent == 0 {
 			continue
 		}
 		if place, found := t.find(w.old.slots[i].hash.Load() &^ isNamed); found {
 			w.at(place).add(passed, refused, units)
+			w.at(place).spent += spent
 		}
 	}
 	w.old = nil
@@ -160,6 +174,37 @@ func (w *watched) least() uint64 { return max(minHeavy, w.sum()/frequent) }
 func (w *watched) sum() uint64 {
 	n := w.counts.Read().Minus(w.begun)
 	return n[tally.Passed] + n[tally.Refused] + n[tally.ShadowPassed] + n[tally.ShadowRefused]
+}
+
+// An interval may hold 1/heldPart of the keys that are counted beyond the sample because they spend. Most of these are
+// chance, and are forgotten after heldCuts.
+const (
+	heldPart = 8
+	heldCuts = 2
+)
+
+// dear is the number of units by which a key is surely held: the units since the last Cut are shared by as many keys as
+// an interval may hold.
+func (w *watched) dear() int64 {
+	n := w.counts.Read().Minus(w.begun)
+	return int64(n[tally.Units+tally.Spent] / uint64(w.scale.heavy/heldPart))
+}
+
+// hold begins to count a key that has spent much.
+func (w *watched) hold(hash uint64, key string, units int64) {
+	place, found := w.table.find(hash)
+	if !found {
+		if w.heavy >= w.scale.heavy {
+			return
+		}
+		place = w.table.addHeavy(hash)
+		w.table.slots[place].hash.Store(hash | isNamed)
+		w.heavy++
+		w.at(place).heavy, w.at(place).idle = true, idleCuts-heldCuts
+	}
+	e := w.at(place)
+	e.key = key
+	e.spent += units
 }
 
 // mark marks the frequent keys of the sample: if one stood for 2^level others, it would distort all.
@@ -268,16 +313,17 @@ func (w *watched) promote() {
 
 // next begins the next interval, and the next generation when it is time.
 func (w *watched) next(now int64) {
-	least := w.sum() / (4 * frequent)
+	least, dear := w.sum()/(4*frequent), w.dear()
+	w.table.dear.Store(dear)
 	idle := false
 	for i := range w.entries {
 		e := &w.entries[i]
-		if e.sum() > least {
+		if e.sum() > least || e.spent > dear/heldPart {
 			e.idle = 0
 		} else if e.idle < idleCuts {
 			e.idle++
 		}
-		e.passed, e.refused = 0, 0
+		e.passed, e.refused, e.spent = 0, 0, 0
 		idle = idle || e.heavy && e.idle == idleCuts
 	}
 	for _, s := range w.sketches {

@@ -101,7 +101,7 @@ func never(accept []string) (text, language string) {
 }
 
 // Limited is a sentence that says what is limited, for a reader who sees no fields; a nil limit is not shown.
-func Limited(language, rule string, limit *weir.Limit) string {
+func Limited(language, rule string, limit *weir.Limit, unit rules.Unit) string {
 	zh := language == "zh"
 	switch {
 	case limit == nil && zh:
@@ -109,7 +109,7 @@ func Limited(language, rule string, limit *weir.Limit) string {
 	case limit == nil:
 		return " The rule is " + rule + "."
 	}
-	units := strconv.FormatInt(cmp.Or(limit.Refill(), limit.Capacity()), 10)
+	units := unit.Text(cmp.Or(limit.Refill(), limit.Capacity()))
 	window := timewords.Of(language).Window(limit)
 	switch {
 	case limit.Leases() && zh:

@@ -8,6 +8,8 @@ import { number, t } from '../i18n.js';
 import { go, href } from '../router.js';
 import { Samples } from '../samples.js';
 import { keyText } from '../telemetry.js';
+import { exactUnits, unitsText } from '../units.js';
+import { spentOf } from './overview.js';
 
 export function Key({ route }) {
 	const q = route.params.get('q') ?? '';
@@ -50,7 +52,8 @@ function Past({ q }) {
 		{ title: t('nav.rule'), cell: (one) => html`<a href=${href('rules', one.rule)}>${one.rule}</a>` },
 		{ title: t('overview.trend'), cell: (one) => html`<${Sparkline} points=${one.series} from=${from} to=${to} step=${step / 1e6} series=${series} />` },
 		{ title: t('outcome.passed'), number: true, cell: (one) => number(one.counts.passed) },
-		{ title: t('outcome.refused'), number: true, cell: (one) => number(one.counts.refused) }]} /></${Panel}>`;
+		{ title: t('outcome.refused'), number: true, cell: (one) => number(one.counts.refused) },
+		...rules.some((one) => one.units) ? [{ title: t('units.spent'), number: true, cell: (one) => one.units && unitsText(spentOf(one.counts), one.units) }] : []]} /></${Panel}>`;
 }
 
 // waits is the time until a limit grants the next request, in seconds; Infinity: never.
@@ -128,7 +131,7 @@ function ruleColumns(at, exceptions, open) {
 			${rule.banned_for > 0 && html`<${Badge} tone="bad">${t('key.banned')}</${Badge}>`}${exceptions.filter((one) => one.rule === rule.rule).map((one) => html` <${Badge}>${t('mark.' + one.kind)}</${Badge}>`)}
 			<div class="note">${[rule.label, rule.components.join(', '), rule.degraded ? t('key.store.' + rule.degraded + '.note') : rule.skipped].filter(Boolean).join(' · ')}</div>${write && html`<div class="narrow">${actions(rule)}</div>`}` },
 		{ title: t('key.limit'), cell: (rule) => each(rule, (limit, binding) => html`<span class="mono code">${limit.limit}</span>${binding && rule.limits.length > 1 && html` <${Badge}>${t('key.binding')}</${Badge}>`}`) },
-		{ title: t('key.remaining'), number: true, cell: (rule) => each(rule, (limit) => number(limit.remaining)) },
+		{ title: t('key.remaining'), number: true, cell: (rule) => each(rule, (limit) => exactUnits(limit.remaining, rule.unit)) },
 		{ title: t('key.next'), number: true, cell: (rule) => each(rule, (limit) => next(limit, rule, at)) },
 		{ title: t('key.full'), number: true, wide: true, cell: (rule) => each(rule, (limit) => limit.reset_after > 0 ? html`<${Countdown} until=${at + 1000 * limit.reset_after} then=${t('key.now')} />` : '–') },
 		...write ? [{ title: html`<span class="hidden">${t('key.actions')}</span>`, wide: true, number: true, cell: actions }] : [],

@@ -8,6 +8,7 @@ import { Interval } from '../interval.js';
 import { ago, compact, duration, percent, t } from '../i18n.js';
 import { href, interval, setParams } from '../router.js';
 import { keyText, outcomes, shadowOutcomes } from '../telemetry.js';
+import { unitText, unitsNumber, unitsText } from '../units.js';
 
 const first = 100, all = 1000; // rules
 
@@ -71,9 +72,10 @@ function Rules({ data, filter }) {
 		{ tone: 'refused', value: (point) => point.refused ?? 0 }, { tone: 'shadow', value: (point) => point.shadow_refused ?? 0 }];
 	const columns = [
 		{ name: 'key', title: t('overview.rule'), cell: (rule) => html`<a href=${href('rules', rule.name)}>${rule.name}</a> ${marksOf(rule)}${rule.label && html`<div class="note">${rule.label}</div>`}` },
-		{ title: t('overview.limit'), wide: true, cell: (rule) => html`<span class="mono">${rule.limits?.join(', ')}</span>` },
+		{ title: t('overview.limit'), wide: true, cell: (rule) => html`<span class="mono">${rule.limits?.join(', ')}</span>${rule.units?.name && html` <span class="note">${unitText(rule.units)}</span>`}` },
 		{ title: t('overview.trend'), wide: true, cell: (rule) => html`<${Sparkline} points=${rule.series} from=${data.from} to=${data.to} step=${data.step_ns / 1e6} series=${series} />` },
 		{ title: t('overview.count'), number: true, wide: true, cell: (rule) => compact(rule.counts.passed + rule.counts.refused + (rule.counts.shadow_passed ?? 0) + (rule.counts.shadow_refused ?? 0)) },
+		...data.rules.some((rule) => rule.units) ? [{ title: t('units.spent'), number: true, wide: true, cell: spent }] : [],
 		{ title: t('overview.share'), number: true, cell: refusedShare },
 		{ name: 'key', title: t('overview.worst'), cell: (rule) => rule.unwatched && !rule.worst_key ? html`<span class="note">${t('overview.unwatched')}</span>` : rule.worst_key && html`<a class="mono" href=${href('key', '', { q: rule.worst_key.key, rule: rule.name })}>${keyText(rule.worst_key)}</a>
 			${rule.worst_key.share > 0 && html`<span class="note"> ${t('overview.worst.note', { percent: percent(rule.worst_key.share) })}</span>`}` },
@@ -84,6 +86,15 @@ function Rules({ data, filter }) {
 		<${Table} caption=${t('overview.rules')} columns=${columns} rows=${rows} id=${(rule) => rule.name} empty=${none} />
 		${data.more > 0 && html`<p class="note">${t('overview.more', { n: data.more })} <button class="link" onClick=${() => setParams({ rules: 'all' })}>${t('overview.more.show')}</button></p>`}</${Panel}>`;
 }
+
+// spent are the units of a metered rule, beside those that wait to be settled.
+function spent({ units, counts }) {
+	if (!units) return null;
+	return html`${unitsText(spentOf(counts), units)}${units.reserved > 0 && html`<div class="note">${t('units.reserved.short', { units: unitsNumber(units.reserved, units) })}</div>`}`;
+}
+
+// spentOf is the number of units that stay spent.
+export const spentOf = ({ spent = 0, returned = 0 }) => Math.max(0, spent - returned);
 
 function marksOf(rule) {
 	return [rule.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`, rule.candidate && html`<${Badge}>${t('overview.candidate')}</${Badge}>`,

@@ -4,13 +4,15 @@ import { Countdown, Done, ruleChange } from '../actions.js';
 import { send, usePolled } from '../api.js';
 import { Badge, Changes, Empty, Mistakes, Page, Panel, Result, Share, Table, Tile, Tiles, sentence, useSession } from '../components.js';
 import { Confirm } from '../confirm.js';
+import { TimeChart } from '../charts.js';
 import { Interval } from '../interval.js';
 import { ago, compact, day, moment, number, percent, t } from '../i18n.js';
 import { href, interval } from '../router.js';
 import { load, save } from '../settings.js';
 import { keyText } from '../telemetry.js';
+import { unitName, unitText, unitsNumber, unitsText } from '../units.js';
 import { verdict } from '../verdict.js';
-import { Folded, Traffic } from './overview.js';
+import { Folded, Traffic, spentOf } from './overview.js';
 
 export function Rule({ route }) {
 	const name = route.name, path = encodeURIComponent(name);
@@ -31,7 +33,8 @@ export function Rule({ route }) {
 		${rule.data?.reverts && html`<${Trial} name=${name} rule=${rule} changed=${changed} />`}
 		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
 			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
-			<${Top} report=${data} />`}</${Result}>
+			${data.units && html`<${Panel} bare title=${t('units.chart')}><${UnitsChart} report=${data} marks=${ours} /></${Panel}>`}
+			<${Top} report=${data} />${data.units && html`<${Spenders} report=${data} />`}`}</${Result}>
 		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} changed=${changed} />`}
 		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} changed=${changed} />
 		<${History} name=${name} rule=${rule} changed=${changed} /></${Page}>`;
@@ -63,7 +66,7 @@ const trials = ['15m', '30m', '1h', '4h', '24h'];
 
 function Lead({ rule, report }) {
 	const limits = rule?.limit ?? report?.limits ?? [];
-	return html`${(rule?.label || report?.label) && html`<b>${rule?.label ?? report.label}</b> · `}<span class="mono">${limits.join(', ')}</span>
+	return html`${(rule?.label || report?.label) && html`<b>${rule?.label ?? report.label}</b> · `}<span class="mono">${limits.join(', ')}</span>${report?.units?.name && ' ' + unitText(report.units)}
 		${rule && html` · ${t('rule.from', { source: rule.from })}`} ${report?.mode === 'shadow' && html`<${Badge} tone="shadow">${t('overview.shadow')}</${Badge}>`}
 		${report?.folded && html`<${Folded} />`}${rule && !rule.enabled && html`<${Badge} tone="bad">${t('rule.disabled')}</${Badge}>`} · ${t('rule.lead')}
 		${rule?.description && html`<span class="note description">${rule.description}</span>`}
@@ -78,8 +81,38 @@ function Figures({ report }) {
 	return html`<${Tiles} label=${t('rule.figures')}>
 		<${Tile} label=${t(shadow ? 'rule.wouldRefuse' : 'rule.refused')} value=${percent(total ? count / total : 0)} note=${t('rule.refused.note', { count: compact(count), total: compact(total) })} tone=${count > 0.1 * total ? 'bad' : ''} />
 		<${Tile} label=${t('rule.keys')} value=${report.unwatched ? '–' : compact(report.distinct)} note=${t(report.unwatched ? 'rule.unwatched' : 'rule.keys.note')} />
+		${report.units && html`<${Tile} label=${t('units.spent')} value=${unitsText(spentOf(report.counts), report.units)} note=${estimatesNote(report.counts)} />`}
+		${report.units?.estimates && html`<${Tile} label=${t('units.reserved')} value=${unitsNumber(report.units.reserved, report.units)} note=${t('units.reserved.note')} />`}
 		<${Tile} label=${t('rule.worst')} value=${worst ? percent(worst.share) : '–'} note=${worst && html`<a class="mono" href=${href('key', '', { q: worst.key, rule: report.name })}>${keyText(worst)}</a>`} />
 	</${Tiles}>`;
+}
+
+// estimatesNote says how good the estimates are: what is reserved too much, others cannot use.
+const estimatesNote = ({ estimated = 0, settled = 0 }) => settled > 0 && t('units.estimates', { factor: number(estimated / settled, 1) });
+
+// UnitsChart is what was spent, beside what was reserved on average.
+function UnitsChart({ report, marks }) {
+	const { units, step_ns: ns, series } = report;
+	const minutes = ns / 60e9;
+	// seconds are those of a step that are over.
+	const seconds = (point) => Math.max(1, Math.min(ns / 1e9, (Date.now() - new Date(point.at)) / 1000));
+	const lines = [{ name: t('units.perMinute'), tone: 'passed', value: (point) => spentOf(point) / minutes }];
+	if (units.estimates) lines.push({ name: t('units.reserved'), tone: 'shadow', value: (point) => (point.reserved_seconds ?? 0) / seconds(point) });
+	return html`<${TimeChart} label=${t('units.chart')} unit=${unitName(units)} kind="lines" points=${series} from=${report.from} to=${report.to} step=${ns / 1e6}
+		marks=${marks} series=${lines} format=${(value) => unitsNumber(value, units)} />`;
+}
+
+// Spenders are the keys with most units.
+function Spenders({ report }) {
+	const { units, counts, top } = report;
+	const all = Math.max(1, spentOf(counts));
+	const rows = top.filter((one) => one.units > 0).sort((a, b) => b.units - a.units).slice(0, shown);
+	return html`<${Panel} title=${t('units.spenders')} note=${t('rule.keys.note')}>
+		<${Table} caption=${t('units.spenders')} rows=${rows} id=${(one) => one.key} empty=${html`<${Empty} title=${t('units.spenders.none')} />`} columns=${[
+		{ name: 'key', title: t('rule.top.key'), cell: (one) => html`<a class="mono" href=${href('key', '', { q: one.key, rule: report.name })} title=${one.hidden ? t('rule.top.hidden') : one.key}>${keyText(one)}</a>` },
+		{ title: unitName(units), number: true, cell: (one) => unitsNumber(one.units, units) },
+		{ title: t('units.each'), number: true, wide: true, cell: (one) => one.passed > 0 ? unitsNumber(one.units / one.passed, units) : '–' },
+		{ title: t('units.share'), number: true, cell: (one) => html`<${Share} tone="passed" value=${Math.min(1, one.units / all)} />` }]} /></${Panel}>`;
 }
 
 const shown = 15; // keys; the reading uses all that the server sends

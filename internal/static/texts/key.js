@@ -87,7 +87,7 @@ export default {
 	'key.bans': ['Bans in force', '生效中的封禁'],
 	'key.bans.none': ['No key is banned', '没有被封禁的键'],
 	'key.past': ['Last 24 hours', '最近 24 小时'],
-	'key.past.note': ['in the minutes in which it was among the most refused or the busiest keys, on all nodes', '仅含其处于被拒最多或最繁忙之列的分钟，包含全部节点'],
+	'key.past.note': ['in the minutes in which it was among the most refused keys, the busiest, or the biggest spenders, on all nodes', '仅含其处于被拒最多、最繁忙或消耗最多之列的分钟，包含全部节点'],
 	'key.choose': ['choose a rule', '请选择规则'],
 	'key.decisions': ['Last decisions', '最近的判定'],
 	'key.decisions.note': ['sampled, of this node', '抽样，仅本节点'],

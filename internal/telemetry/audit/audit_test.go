@@ -216,7 +216,7 @@ func TestAnOutageLosesNoMark(t *testing.T) {
 		refused := 0
 		for range 10 * maxBacklog / 1000 { // more than the backlog
 			for range 1000 {
-				log.add(&entry{at: time.Now(), outcome: uint8(gate.Refused), reason: gate.LimitExceeded}, named)
+				log.add(&entry{at: time.Now(), outcome: uint8(gate.Refused), reason: uint8(gate.LimitExceeded)}, named)
 				refused++
 			}
 			time.Sleep(every)

@@ -82,7 +82,9 @@ type entry struct {
 	client  netip.Addr
 	sizes   [texts]int32
 	outcome uint8
-	reason  gate.Reason
+	reason  uint8 // a gate.Reason, or of a cost a gate.CountResult
+
+	estimate, cost int64 // units of a metered rule
 }
 
 // The texts of an entry.
@@ -100,8 +102,11 @@ const (
 	maxPath   = 256
 )
 
-// ban is the outcome of an entry for a ban; the others are gate's.
-const ban = uint8(gate.Failed) + 1
+// ban and cost are the outcomes of entries for bans and costs; the others are gate's.
+const (
+	ban = uint8(gate.Failed) + 1 + iota
+	cost
+)
 
 // New makes a Log, and starts to write. Close ends it.
 func New(c Config) *Log {
@@ -123,26 +128,49 @@ func (l *Log) Verdict(v *gate.Verdict) {
 	if v.Times == 0 || v.Outcome == gate.Passed && len(v.Banned()) == 0 {
 		return
 	}
-	of := [texts]string{ofID: v.RequestID()}
 	method, path := v.Target()
-	of[ofMethod], of[ofPath] = method[:min(len(method), maxMethod)], path[:min(len(path), maxPath)]
+	of := targetOf([texts]string{}, v.RequestID(), method, path)
 	l.bans(v.Banned(), v.Client, of)
 	if v.Outcome == gate.Passed {
 		return
 	}
-	e := entry{at: time.Now(), rule: v.Rule, class: v.Class(), outcome: uint8(v.Outcome), reason: v.Reason,
+	e := entry{at: time.Now(), rule: v.Rule, class: v.Class(), outcome: uint8(v.Outcome), reason: uint8(v.Reason),
 		client: v.Client}
 	if check, ok := v.Worst(); ok && check.Decided {
 		e.wait = check.Decision.RetryAfter
+		if check.Rule != nil && check.Rule.Metered() {
+			e.estimate = check.Claim.Cost
+		}
 	}
 	of[ofKey] = keyOf(v)
 	l.add(&e, &of)
 }
 
-// Counting records the bans of a response, as an observer for gate.WithCountObserver. The request that caused them has
-// passed, and is not known any more.
+// Counting records the bans of a response, and the cost of a request in units that have a name, as an observer for
+// gate.WithCountObserver. The request has passed: what caused a ban is not known any more.
 func (l *Log) Counting(c *gate.Counting) {
 	l.bans(c.Banned, netip.Addr{}, [texts]string{})
+	ended := c.Result >= gate.Settled || c.Estimate > 0 && (c.Result == gate.Returned || c.Result == gate.Lost)
+	if !ended || c.Rule.Unit().Name == "" || strings.HasPrefix(c.Key, shadowed) {
+		return
+	}
+	e := entry{at: time.Now(), rule: c.Rule, outcome: cost, reason: uint8(c.Result), estimate: c.Estimate,
+		cost: c.Units}
+	of := [texts]string{ofKey: c.Key}
+	if c.Origin != nil {
+		e.client = c.Origin.Client
+		of = targetOf(of, c.Origin.RequestID, c.Origin.Method, c.Origin.Path)
+	}
+	l.add(&e, &of)
+}
+
+// shadowed is how keys of shadow rules begin. Their units cost nobody anything.
+const shadowed = "shadow "
+
+// targetOf adds the texts of a request.
+func targetOf(of [texts]string, id, method, path string) [texts]string {
+	of[ofID], of[ofMethod], of[ofPath] = id, method[:min(len(method), maxMethod)], path[:min(len(path), maxPath)]
+	return of
 }
 
 func (l *Log) bans(list []gate.Ban, client netip.Addr, of [texts]string) {
@@ -168,7 +196,7 @@ func keyOf(v *gate.Verdict) string {
 	return ""
 }
 
-// add queues an entry, or counts it as lost.
+// add queues an entry, or counts it as lost. Costs, which requests that pass have, take at most half of the queue.
 func (l *Log) add(e *entry, of *[texts]string) {
 	size := 0
 	for i, text := range of {
@@ -178,7 +206,11 @@ func (l *Log) add(e *entry, of *[texts]string) {
 	s := &l.shards[rand.Uint32()&uint32(len(l.shards)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.entries) == maxQueued/len(l.shards) || len(s.text)+size > maxText/len(l.shards) {
+	share := len(l.shards)
+	if e.outcome == cost {
+		share *= 2
+	}
+	if len(s.entries) >= maxQueued/share || len(s.text)+size > maxText/share {
 		l.lost.Add(1)
 		return
 	}
@@ -286,8 +318,16 @@ func (l *Log) record(e *entry, of *[texts]string) Record {
 	if e.wait == weir.Never {
 		r.Wait = -1
 	}
-	if r.Outcome = "ban"; e.outcome != ban {
-		r.Outcome, r.Reason = gate.Outcome(e.outcome).String(), e.reason.String()
+	if r.Estimate, r.Cost = e.estimate, e.cost; e.estimate > 0 || e.outcome == cost {
+		r.Unit = e.rule.Unit().String()
+	}
+	switch e.outcome {
+	case ban:
+		r.Outcome = "ban"
+	case cost:
+		r.Outcome, r.Reason = telemetry.AuditCost, gate.CountResult(e.reason).String()
+	default:
+		r.Outcome, r.Reason = gate.Outcome(e.outcome).String(), gate.Reason(e.reason).String()
 	}
 	return r
 }

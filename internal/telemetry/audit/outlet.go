@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 // A Sink writes records. One goroutine calls its methods.
@@ -41,11 +43,22 @@ type outlet struct {
 }
 
 // maxBacklog bounds the records that wait for a sink that is slower, or down. A change or an incident may wait in
-// the last part of it, which a flood of refusals cannot fill.
+// the last part of it, which a flood of refusals cannot fill, and a refusal in the half that costs cannot fill.
 const (
 	maxBacklog = 50_000
 	forMarks   = 1_000
 )
+
+// room is the most records that may wait before a record.
+func room(r *Record) int {
+	switch {
+	case r.Outcome == telemetry.AuditCost:
+		return maxBacklog / 2
+	case isFrequent(r):
+		return maxBacklog - forMarks
+	}
+	return maxBacklog
+}
 
 func newOutlet(sink Sink, log *slog.Logger) *outlet {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,11 +70,7 @@ func newOutlet(sink Sink, log *slog.Logger) *outlet {
 func (o *outlet) put(list []Record) {
 	o.mu.Lock()
 	for i := range list {
-		most := maxBacklog - forMarks
-		if !isFrequent(&list[i]) {
-			most = maxBacklog
-		}
-		if len(o.backlog) >= most {
+		if len(o.backlog) >= room(&list[i]) {
 			o.lost.Add(1)
 			continue
 		}

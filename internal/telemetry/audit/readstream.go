@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 //go:embed read.lua
@@ -49,17 +50,20 @@ type logReader struct {
 func (r *logReader) Close() { r.conn.Close() }
 
 func (r *logReader) Last(ctx context.Context, f *Filter, most int) ([]Record, error) {
-	list, err := r.merge(func(s *streamReader) ([]Record, error) { return s.before(ctx, f, most) })
+	list, err := r.merge(f, func(s *streamReader) ([]Record, error) { return s.before(ctx, f, most) })
 	return list[max(0, len(list)-most):], err
 }
 
 func (r *logReader) Next(ctx context.Context, f *Filter) ([]Record, error) {
-	return r.merge(func(s *streamReader) ([]Record, error) { return s.after(ctx, f) })
+	return r.merge(f, func(s *streamReader) ([]Record, error) { return s.after(ctx, f) })
 }
 
-// merge returns the records of all streams in the order of time.
-func (r *logReader) merge(read func(s *streamReader) ([]Record, error)) (list []Record, err error) {
-	for _, s := range r.streams {
+// merge returns the records of all streams that may have some for a filter, in the order of time.
+func (r *logReader) merge(f *Filter, read func(s *streamReader) ([]Record, error)) (list []Record, err error) {
+	for i, s := range r.streams {
+		if i == ofCosts && !f.Costs() || i != ofCosts && f.Outcome == telemetry.AuditCost {
+			continue
+		}
 		part, err := read(s)
 		list = append(list, part...)
 		if err != nil {
@@ -94,7 +98,10 @@ func (e *entryOf) millis() int64 {
 func (s *streamReader) read(ctx context.Context, command, from, to string) ([]entryOf, error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	args := []string{command, from, to, strconv.Itoa(page), "at", "wait_ns"}
+	args := []string{command, from, to, strconv.Itoa(page), "at"}
+	for _, f := range numberFields {
+		args = append(args, f.name)
+	}
 	for _, f := range textFields {
 		args = append(args, f.name)
 	}
@@ -103,22 +110,31 @@ func (s *streamReader) read(ctx context.Context, command, from, to string) ([]en
 		return nil, err
 	}
 	var list []entryOf
-	for fields := range slices.Chunk(reply, 3+len(textFields)) {
-		if len(fields) < 3+len(textFields) {
+	size := 2 + len(numberFields) + len(textFields)
+	for fields := range slices.Chunk(reply, size) {
+		if len(fields) < size {
 			return nil, redisconn.Malformed("an entry has %d fields", len(fields))
 		}
-		e := entryOf{id: fields[0].Text}
-		if e.At, err = time.Parse(time.RFC3339Nano, fields[1].Text); err != nil {
-			e.At = time.UnixMilli(e.millis()).UTC() // another program wrote it
-		}
-		wait, _ := strconv.ParseInt(fields[2].Text, 10, 64)
-		e.Wait = time.Duration(wait)
-		for i, f := range textFields {
-			*f.of(&e.Record) = fields[3+i].Text
-		}
-		list = append(list, e)
+		list = append(list, entryBy(fields))
 	}
 	return list, nil
+}
+
+// entryBy reads an entry, which another program may have written: a number that is none is 0.
+func entryBy(fields []redisconn.Value) entryOf {
+	e := entryOf{id: fields[0].Text}
+	at, err := time.Parse(time.RFC3339Nano, fields[1].Text)
+	if err != nil {
+		at = time.UnixMilli(e.millis()).UTC()
+	}
+	e.At, fields = at, fields[2:]
+	for i, f := range numberFields {
+		*f.of(&e.Record), _ = strconv.ParseInt(fields[i].Text, 10, 64)
+	}
+	for i, f := range textFields {
+		*f.of(&e.Record) = fields[len(numberFields)+i].Text
+	}
+	return e
 }
 
 // late is by how much the id of an entry may be older than its record: nodes have different clocks.

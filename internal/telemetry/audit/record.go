@@ -47,6 +47,16 @@ func (k Keys) Redact(key string, secret []byte) string {
 // isFrequent reports whether requests cause records of this kind, and not operators.
 func isFrequent(r *Record) bool { return r.Reason != "" || r.Outcome == "ban" }
 
+// numberFields are the fields that are whole numbers, which stand before the others in a stream's entry.
+var numberFields = []struct {
+	name string
+	of   func(r *Record) *int64
+}{
+	{"wait_ns", func(r *Record) *int64 { return (*int64)(&r.Wait) }},
+	{"estimate", func(r *Record) *int64 { return &r.Estimate }},
+	{"cost", func(r *Record) *int64 { return &r.Cost }},
+}
+
 // textFields are the fields that are texts, in the order of a stream's entry.
 var textFields = []struct {
 	name string
@@ -61,6 +71,7 @@ var textFields = []struct {
 	{"method", func(r *Record) *string { return &r.Method }},
 	{"path", func(r *Record) *string { return &r.Path }},
 	{"client", func(r *Record) *string { return &r.Client }},
+	{"unit", func(r *Record) *string { return &r.Unit }},
 	{"actor", func(r *Record) *string { return &r.Actor }},
 	{"text", func(r *Record) *string { return &r.Text }},
 	{"class", func(r *Record) *string { return &r.Class }},

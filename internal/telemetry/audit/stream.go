@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir/internal/redisconn"
+	"github.com/weirproject/weir/internal/telemetry"
 )
 
 //go:embed stream.lua
@@ -21,15 +22,20 @@ const (
 	streamTimeout = 2 * time.Second
 )
 
-// streamsOf are the streams of one log, in one slot of a Cluster: of refusals, of bans, and of all else. Each has
-// its own bound, so that clients, who cause refusals and bans, cannot push out the records of operators.
+// streamsOf are the streams of one log, in one slot of a Cluster: of refusals, of bans, of all else, and of costs. Each
+// has its own bound, so that clients, who cause refusals and bans, cannot push out the records of operators.
 func streamsOf(stream string) []string {
-	return []string{stream, "{" + stream + "}:bans", "{" + stream + "}:events"}
+	return []string{stream, "{" + stream + "}:bans", "{" + stream + "}:events", "{" + stream + "}:costs"}
 }
+
+// ofCosts is the index of the stream of costs.
+const ofCosts = 3
 
 // streamOf is the stream of a record, as an index.
 func streamOf(r *Record) int {
 	switch {
+	case r.Outcome == telemetry.AuditCost:
+		return ofCosts
 	case !isFrequent(r):
 		return 2
 	case r.Outcome == "ban":
@@ -79,8 +85,11 @@ func (s *streamSink) Write(ctx context.Context, list []Record) error {
 	s.args = append(s.args[:0], strconv.FormatInt(s.batch+1, 10), s.most)
 	for i := range list {
 		r := &list[i]
-		s.args = append(s.args, strconv.Itoa(streamOf(r)+2), r.At.Format(time.RFC3339Nano),
-			strconv.FormatInt(int64(r.Wait), 10)) // the first stream is the second key
+		place := strconv.Itoa(streamOf(r) + 2) // the first stream is the second key
+		s.args = append(s.args, place, r.At.Format(time.RFC3339Nano))
+		for _, f := range numberFields {
+			s.args = append(s.args, strconv.FormatInt(*f.of(r), 10))
+		}
 		for _, f := range textFields {
 			s.args = append(s.args, *f.of(r))
 		}

@@ -159,7 +159,7 @@ func (d *document) setParts() {
 	for i := range d.Rules {
 		r := &d.Rules[i]
 		last := 0
-		list := make([]uint64, 0, 12)
+		list := make([]uint64, 0, len(partsOf(r)))
 		for part, of := range partsOf(r) {
 			if list = append(list, *of); *of != 0 {
 				last = part + 1
@@ -170,10 +170,10 @@ func (d *document) setParts() {
 }
 
 // partsOf are the counts of a rule, in the order of a document.
-func partsOf(r *telemetry.RuleRecord) [12]*uint64 {
+func partsOf(r *telemetry.RuleRecord) [17]*uint64 {
 	n, c := parts(&r.Counts), &r.Compared
 	return [...]*uint64{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7],
-		&c.Both, &c.NewlyRefused, &c.NewlyGranted, &c.Neither}
+		&c.Both, &c.NewlyRefused, &c.NewlyGranted, &c.Neither, n[8], n[9], n[10], n[11], n[12]}
 }
 
 // fold puts the counts of the last rules into one sum, if there are more than so many.

@@ -108,6 +108,9 @@ func (h *History) Overview(ctx context.Context, q telemetry.Query) (*telemetry.O
 		o.Rules[i].Series = sum.seriesOf(o.Rules[i].Name, false)
 	}
 	o.Nodes = h.nodes(ctx, missing)
+	for i := range o.Rules {
+		reserve(&o.Rules[i], o.Nodes)
+	}
 	return o, nil
 }
 
@@ -171,10 +174,30 @@ func (s *sum) summary(rule *rules.Rule, inForce int, watched map[string]bool) te
 			one.Candidate = append(one.Candidate, limit.String())
 		}
 	}
+	one.Units = unitsOf(rule)
 	s.complete(&one)
 	one.Folded = s.folds(rule, inForce)
 	one.Unwatched = len(rule.Components()) > 0 && !watched[rule.Name()] && s.isKeyless(rule.Name())
 	return one
+}
+
+// unitsOf are the units of a metered rule; nil of others.
+func unitsOf(rule *rules.Rule) *telemetry.Units {
+	if !rule.Metered() {
+		return nil
+	}
+	unit := rule.Unit()
+	return &telemetry.Units{Name: unit.Name, Scale: unit.Scale, Estimates: rule.Settles()}
+}
+
+// reserve adds up the units of a rule that nodes have reserved.
+func reserve(rule *telemetry.RuleSummary, nodes []telemetry.Node) {
+	if rule.Units == nil {
+		return
+	}
+	for i := range nodes {
+		rule.Units.Reserved += nodes[i].Reserved[rule.Name]
+	}
 }
 
 // isKeyless reports whether a rule has requests, and no node has counted their keys.
@@ -232,6 +255,9 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	default:
 		report.RuleSummary = sum.removed(name)
 	}
+	if report.Units != nil && report.Units.Estimates {
+		reserve(&report.RuleSummary, h.nodes(ctx, nil))
+	}
 	report.Series = sum.seriesOf(name, true)
 	if r != nil {
 		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), r.distinct
@@ -249,8 +275,14 @@ func (h *History) Key(ctx context.Context, key string, q telemetry.Query) (*tele
 	s.key = key
 	sum, _ := h.collect(ctx, s)
 	report := &telemetry.KeyHistory{From: s.from, To: s.end(), Step: s.step, Rules: []telemetry.KeyUnder{}}
+	units := make(map[string]*telemetry.Units)
+	for _, rule := range h.Rules().Rules() {
+		if sum.rules[rule.Name()] != nil {
+			units[rule.Name()] = unitsOf(rule)
+		}
+	}
 	for name, r := range sum.rules {
-		report.Rules = append(report.Rules, telemetry.KeyUnder{Rule: name, Counts: r.counts,
+		report.Rules = append(report.Rules, telemetry.KeyUnder{Rule: name, Units: units[name], Counts: r.counts,
 			Series: sum.seriesOf(name, false)})
 	}
 	slices.SortFunc(report.Rules, func(a, b telemetry.KeyUnder) int {

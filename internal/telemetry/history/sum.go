@@ -32,9 +32,9 @@ type moment struct {
 }
 
 // parts are the numbers of counts.
-func parts(c *telemetry.Counts) [8]*uint64 {
+func parts(c *telemetry.Counts) [13]*uint64 {
 	return [...]*uint64{&c.Passed, &c.Refused, &c.Denied, &c.Failed, &c.ShadowPassed, &c.ShadowRefused, &c.Degraded,
-		&c.Bans}
+		&c.Bans, &c.Spent, &c.Returned, &c.Estimated, &c.Settled, &c.Reserved}
 }
 
 // A ruleSum is the part of one rule.
@@ -48,7 +48,7 @@ type ruleSum struct {
 
 // columns are the series of a rule, one for each part of its counts; nil: all are 0. Most rules have one or two, and a
 // sum has thousands of rules.
-type columns [8][]uint64
+type columns [13][]uint64
 
 func (c *columns) add(at, steps int, n *telemetry.Counts) {
 	for i, part := range parts(n) {
@@ -103,8 +103,8 @@ func (s *sum) addKey(r *document, at int) {
 	for i := range r.Rules {
 		for _, k := range r.Rules[i].Top {
 			if f.Matches(&telemetry.Sample{Key: k.Key}) {
-				of := telemetry.RuleRecord{Counts: telemetry.Counts{Passed: k.Passed, Refused: k.Refused}}
-				s.rule(r.Rules[i].Name).add(&of, at, s.steps)
+				n := telemetry.Counts{Passed: k.Passed, Refused: k.Refused, Spent: k.Units}
+				s.rule(r.Rules[i].Name).add(&telemetry.RuleRecord{Counts: n}, at, s.steps)
 			}
 		}
 	}
@@ -138,6 +138,7 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at, steps int) {
 		}
 		sum.Passed += k.Passed
 		sum.Refused += k.Refused
+		sum.Units += k.Units
 	}
 }
 
@@ -158,7 +159,8 @@ func (r *ruleSum) top(most int) []telemetry.KeyRate {
 	return list[:min(len(list), most)]
 }
 
-// keysPerRule is the maximum number of keys of a rule in a document: half by refused, half by passed requests.
+// keysPerRule is the maximum number of keys of a rule in a document: half by refused requests, half by units or, where
+// there are none, by passed requests.
 const keysPerRule = 20
 
 // document returns the sum as one document.
@@ -180,6 +182,8 @@ func (r *ruleSum) leading() []telemetry.KeyRate {
 		return list
 	}
 	refused, rest := list[:keysPerRule/2], list[keysPerRule/2:]
-	slices.SortStableFunc(rest, func(a, b telemetry.KeyRate) int { return cmp.Compare(b.Passed, a.Passed) })
+	slices.SortStableFunc(rest, func(a, b telemetry.KeyRate) int {
+		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(b.Passed, a.Passed))
+	})
 	return append(refused, rest[:keysPerRule-len(refused)]...)
 }

@@ -46,7 +46,7 @@ type charged struct {
 	Fixed bool   `json:"f,omitzero"`
 	Local bool   `json:"o,omitzero"` // only the process that made the token counted it
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
-	Rule  string `json:"u,omitzero"` // with count_if or cost.settle, or of a lease
+	Rule  string `json:"u,omitzero"` // with count_if, metered, or of a lease
 	Once  bool   `json:"i,omitzero"` // of an id
 }
 
@@ -56,7 +56,7 @@ func (t *token) with(c *gate.Charged) {
 		return
 	}
 	claim, rule := &c.Claim, ""
-	if c.Rule != nil && (c.Rule.HasCountIf() || c.Rule.Settles() || claim.Lease != "") {
+	if c.Rule != nil && (c.Rule.HasCountIf() || c.Rule.Metered() || claim.Lease != "") {
 		rule = c.Rule.Name()
 	}
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),

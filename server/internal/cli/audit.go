@@ -14,7 +14,9 @@ import (
 
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/program"
+	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/internal/telemetry/audit"
+	"github.com/weirproject/weir/rules"
 )
 
 // An auditCommand is weir audit query or tail, with its flags.
@@ -35,7 +37,8 @@ type auditRun func(*auditCommand, context.Context, audit.Reader) error
 func newAudit(s *System) *cobra.Command {
 	return groupOf("audit", "Search and follow the audit log",
 		`Search and follow the audit log that weir serve --audit writes: refusals, bans, operators'
-changes, changes of rules, and store outages. It is read where it is written: from the Redis of
+changes, changes of rules, store outages, and the costs of requests, which are printed with
+--outcome cost or --request-id. It is read where it is written: from the Redis of
 --store, which has the records of all nodes, or from a file.`,
 		`  weir audit query --store redis://127.0.0.1:6379 --rule login --since 1h
   weir audit tail audit.log --outcome ban`,
@@ -81,8 +84,8 @@ func (a *auditCommand) command(use, short string, run auditRun) *cobra.Command {
 	flags.StringVar(&a.filter.Rule, "rule", "", "only records of the rule of this `NAME`")
 	flags.StringVar(&a.key, "key", "", "only records of this `KEY`, or of one value of it, or of this client")
 	flags.StringVar(&a.filter.Outcome, "outcome", "",
-		"only records of this `KIND`: refused, denied, failed, ban, rules,\noverride, block, allow, reset, lift, "+
-			"degraded, recovered, alert or resolved")
+		"only records of this `KIND`: refused, denied, failed, ban, cost, rules,\noverride, block, allow, reset, "+
+			"lift, degraded, recovered, alert or resolved")
 	flags.StringVar(&a.filter.Node, "node", "", "only records of the node of this `NAME`")
 	flags.StringVar(&a.filter.RequestID, "request-id", "",
 		"only records of the request with this `ID`: the X-Request-Id of its response")
@@ -96,8 +99,8 @@ func (a *auditCommand) command(use, short string, run auditRun) *cobra.Command {
 }
 
 // outcomes are the words that records have.
-var outcomes = []string{"refused", "denied", "failed", "ban", "rules", "override", "block", "allow", "reset", "lift",
-	"degraded", "recovered", "alert", "resolved"}
+var outcomes = []string{"refused", "denied", "failed", "ban", "cost", "rules", "override", "block", "allow", "reset",
+	"lift", "degraded", "recovered", "alert", "resolved"}
 
 func (a *auditCommand) run(ctx context.Context, args []string, run auditRun) error {
 	if err := a.complete(); err != nil {
@@ -204,7 +207,7 @@ func (a *auditCommand) print(list []audit.Record, heading bool) error {
 	}
 	table := tabwriter.NewWriter(a.system.Out, 0, 8, 2, ' ', 0)
 	if heading {
-		row(table, "TIME", "NODE", "OUTCOME", "RULE", "KEY", "WAIT", "CLIENT", "REQUEST", "REQUEST ID", "ACTOR",
+		row(table, "TIME", "NODE", "OUTCOME", "RULE", "KEY", "WAIT", "COST", "CLIENT", "REQUEST", "REQUEST ID", "ACTOR",
 			"REASON")
 	}
 	for i := range list {
@@ -224,7 +227,21 @@ func printRecord(w io.Writer, r *audit.Record) {
 	if r.Text != "" {
 		why = r.Text
 	}
-	row(w, r.At.Format("2006-01-02T15:04:05.000Z07:00"), printable(r.Node), r.Outcome, r.Rule, shownKey(r.Key), wait,
-		r.Client, printable(strings.TrimSpace(r.Method+" "+r.Path)), printable(r.RequestID), printable(r.Actor),
-		printable(why))
+	row(w, r.At.Format("2006-01-02T15:04:05.000Z07:00"), printable(r.Node), r.Outcome, r.Rule, shownKey(r.Key),
+		wait, costOf(r), r.Client, printable(strings.TrimSpace(r.Method+" "+r.Path)), printable(r.RequestID),
+		printable(r.Actor), printable(why))
+}
+
+// costOf is the cost of a request and its estimate; of one that did not pass, the units that it asked for.
+func costOf(r *audit.Record) string {
+	unit, _ := rules.ParseUnit(r.Unit)
+	switch {
+	case r.Outcome == telemetry.AuditCost && r.Cost == r.Estimate:
+		return unit.Text(r.Cost)
+	case r.Outcome == telemetry.AuditCost:
+		return fmt.Sprintf("%s of %s", unit.Number(r.Cost), unit.Text(r.Estimate))
+	case r.Estimate > 0:
+		return unit.Text(r.Estimate)
+	}
+	return ""
 }

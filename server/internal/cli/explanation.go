@@ -111,7 +111,8 @@ func printMatched(b *strings.Builder, indent string, e *gate.Explanation) {
 }
 
 func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.ExplainedLimit, shadow bool) {
-	state := limitState(l)
+	unit, _ := rules.ParseUnit(r.Unit)
+	state := limitState(l, unit)
 	if shadow {
 		state += ", shadow"
 	}
@@ -124,11 +125,11 @@ func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.E
 	if r.Degraded == rules.Local {
 		state += ", counted in this process"
 	}
-	fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", indent, l.Name, l.Limit, mostOf(l.Limit), state, shownKey(r.Key))
+	fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", indent, l.Name, l.Limit, mostOf(l.Limit, unit), state, shownKey(r.Key))
 }
 
 // mostOf is the maximum that a limit grants in its period, for any arrival of requests.
-func mostOf(text string) string {
+func mostOf(text string, unit rules.Unit) string {
 	spec, err := weir.ParseLimit(text)
 	if err != nil {
 		return ""
@@ -138,27 +139,27 @@ func mostOf(text string) string {
 		return ""
 	}
 	if calendar, ok := spec.(weir.Calendar); ok {
-		return fmt.Sprintf("up to %d from one %s to the next", 2*calendar.Limit, calendar.Unit)
+		return fmt.Sprintf("up to %s from one %s to the next", unit.Text(2*calendar.Limit), calendar.Unit)
 	}
 	if limit.Leases() {
 		return ""
 	}
 	period := time.Duration(limit.Period()) * time.Microsecond
-	return fmt.Sprintf("up to %d in any %s", limit.MostIn(period), timewords.Plain(period))
+	return fmt.Sprintf("up to %s in any %s", unit.Text(limit.MostIn(period)), timewords.Plain(period))
 }
 
 // limitState is the decision of a limit, in words.
-func limitState(l *gate.ExplainedLimit) (text string) {
+func limitState(l *gate.ExplainedLimit, unit rules.Unit) (text string) {
 	switch {
 	case l.RetryAfter == nil:
 		text = "refuses: the cost exceeds the limit"
 	case *l.RetryAfter > 0:
 		text = "refuses for " + wait(*l.RetryAfter)
 	default:
-		text = fmt.Sprintf("%d left", l.Remaining)
+		text = unit.Text(l.Remaining) + " left"
 	}
 	if l.Cost != 1 {
-		text += fmt.Sprintf(", costs %d", l.Cost)
+		text += ", costs " + unit.Text(l.Cost)
 	}
 	if l.Floor > 0 {
 		text += fmt.Sprintf(", leaves %d to others", l.Floor)

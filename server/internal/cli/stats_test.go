@@ -19,8 +19,12 @@ func reports(t *testing.T, healthy bool) (url string) {
 	worst := telemetry.KeyRate{Key: "client.ip=11:203.0.113.7", Passed: 2, Refused: 27, Share: 0.9}
 	login := telemetry.RuleSummary{Name: "login", Mode: "enforce", Limits: []string{"5/1m"},
 		Counts: telemetry.Counts{Passed: 70, Refused: 30}, WorstKey: &worst}
+	money := telemetry.RuleSummary{Name: "money", Mode: "enforce", Limits: []string{"calendar 500000000/month"},
+		Units:  &telemetry.Units{Name: "USD", Scale: 1_000_000, Estimates: true, Reserved: 20_000},
+		Counts: telemetry.Counts{Passed: 9, Spent: 2_600_000, Returned: 100_000, Estimated: 5_000_000, Settled: 2_500_000}}
+	spenders := []telemetry.KeyRate{{Key: "user=3:ann", Passed: 8, Units: 500_000}, {Key: "user=3:bob", Passed: 1, Units: 2_000_000}}
 	overview := telemetry.Overview{From: at, To: at.Add(time.Hour), Step: time.Minute, Total: telemetry.Counts{Passed: 970, Refused: 30},
-		Rules: []telemetry.RuleSummary{login}, More: 3, Nodes: []telemetry.Node{{Name: "n1", StoreUp: healthy}}}
+		Rules: []telemetry.RuleSummary{login, money}, More: 3, Nodes: []telemetry.Node{{Name: "n1", StoreUp: healthy}}}
 	mux := http.NewServeMux()
 	answer := func(path string, report any) {
 		mux.HandleFunc("GET /v1/admin/telemetry/"+path, func(w http.ResponseWriter, r *http.Request) {
@@ -33,6 +37,7 @@ func reports(t *testing.T, healthy bool) (url string) {
 	}
 	answer("overview", &overview)
 	answer("rules/login", &telemetry.RuleReport{RuleSummary: login, Distinct: 12, Top: []telemetry.KeyRate{worst}})
+	answer("rules/money", &telemetry.RuleReport{RuleSummary: money, Distinct: 2, Top: spenders})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server.URL
@@ -47,7 +52,8 @@ func TestStatsPrintsTablesAndJSON(t *testing.T) {
 		want []string
 	}{
 		{"stats --check", []string{"1 node, 1000 requests: 3.0% refused, 0.0% denied",
-			"login  enforce  5/1m   70      30       30.0%  203.0.113.7", "and 3 more rules"}},
+			"30.0%  203.0.113.7", "and 3 more rules", "\nmoney  2.5 USD  0.02 USD      2.0 ×"}},
+		{"stats money", []string{"2.5 USD spent, 0.02 USD reserved now", "\nbob               2 USD    80.0%\nann               0.5 USD  20.0%"}},
 		{"stats login", []string{"login, enforce, 5/1m: 30 of 100 requests refused (30.0%), about 12 keys",
 			"\n203.0.113.7  2       27       90.0%"}},
 		{"stats --json", []string{`"rules":[{"name":"login"`}},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -131,6 +132,39 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 	if a.More > 0 {
 		fmt.Fprintf(w, "and %s\n", program.Count(a.More, "more rule"))
 	}
+	printUnits(w, a.Rules)
+}
+
+// printUnits prints what metered rules have spent, if there are any.
+func printUnits(w io.Writer, all []telemetry.RuleSummary) {
+	for i, heading := 0, true; i < len(all); i++ {
+		r := &all[i]
+		if r.Units == nil {
+			continue
+		}
+		if heading {
+			fmt.Fprintln(w)
+			row(w, "RULE", "SPENT", "RESERVED NOW", "ESTIMATED OF SETTLED")
+		}
+		heading = false
+		ratio, unit := "", unitOf(r)
+		if r.Counts.Settled > 0 {
+			ratio = strconv.FormatFloat(float64(r.Counts.Estimated)/float64(r.Counts.Settled), 'f', 1, 64) + " ×"
+		}
+		row(w, r.Name, unit.Text(spentOf(r)), unit.Text(r.Units.Reserved), ratio)
+	}
+}
+
+func unitOf(r *telemetry.RuleSummary) rules.Unit {
+	if r.Units == nil {
+		return rules.Unit{}
+	}
+	return rules.Unit{Name: r.Units.Name, Scale: r.Units.Scale}
+}
+
+// spentOf is the number of units that stay spent.
+func spentOf(r *telemetry.RuleSummary) int64 {
+	return max(0, int64(r.Counts.Spent)-int64(r.Counts.Returned))
 }
 
 func printRule(w io.Writer, r *telemetry.RuleReport) {
@@ -146,6 +180,23 @@ func printRule(w io.Writer, r *telemetry.RuleReport) {
 	for i := range r.Top {
 		k := &r.Top[i]
 		row(w, printable(keytext.Plain(k.Key)), k.Passed, k.Refused, percent(k.Refused, refused))
+	}
+	printSpenders(w, r)
+}
+
+// printSpenders prints the keys that have spent most, of a metered rule.
+func printSpenders(w io.Writer, r *telemetry.RuleReport) {
+	if r.Units == nil {
+		return
+	}
+	unit, top, spent := unitOf(&r.RuleSummary), slices.Clone(r.Top), spentOf(&r.RuleSummary)
+	fmt.Fprintf(w, "\n%s spent, %s reserved now\n\n", unit.Text(spent), unit.Text(r.Units.Reserved))
+	row(w, "BIGGEST SPENDERS", "SPENT", "OF ALL")
+	slices.SortStableFunc(top, func(a, b telemetry.KeyRate) int { return cmp.Compare(b.Units, a.Units) })
+	for i := range top {
+		if k := &top[i]; k.Units > 0 {
+			row(w, printable(keytext.Plain(k.Key)), unit.Text(int64(k.Units)), percent(k.Units, uint64(spent)))
+		}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirproject/weir/engine"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
@@ -245,6 +247,35 @@ func (team) Query(string) string      { return "" }
 func (team) Cookie(string) string     { return "" }
 func (team) Descriptor(string) string { return "" }
 
+// countedUnits checks that nothing is reserved in the end, and that the metrics of the nodes add up to the recount.
+func countedUnits(t *testing.T, m *models, engines []*engine.Engine) {
+	t.Helper()
+	spent := make(map[string]int64)
+	for _, e := range engines {
+		if left := e.Gate().Reserved(); len(left) > 0 {
+			t.Errorf("reserved in the end: %v", left)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(e.Metrics())
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			for _, one := range family.GetMetric() {
+				if family.GetName() == "weir_units_total" {
+					spent["/"+one.GetLabel()[0].GetValue()] += int64(one.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	for api, path := range modelPaths {
+		if want := m.expected[api].Load(); spent[path] != want {
+			t.Errorf("%s: the metrics say %d tokens, want %d", path, spent[path], want)
+		}
+	}
+}
+
 // TestTokensAreCountedExactly: 64 clients of four APIs, with streams, plain answers, clients that leave and services that
 // break off: what is charged in the end equals a recount by the services, to the token. An answer that broke off costs its
 // estimate.
@@ -286,6 +317,7 @@ func TestTokensAreCountedExactly(t *testing.T) {
 					redistest.Await(t, "the settled cost of "+path, want)
 				}
 			}
+			countedUnits(t, m, engines)
 			if m.broken.Load() == 0 || m.whole.Load() == 0 {
 				t.Errorf("%d whole answers and %d that broke off", m.whole.Load(), m.broken.Load())
 			}

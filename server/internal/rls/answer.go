@@ -140,12 +140,13 @@ func (s *service) limits() *known {
 		passed: make(map[*weir.Limit][]byte), policy: make(map[*weir.Limit]string),
 		theirs: make(map[*weir.Limit]*ratelimit.RateLimitResponse_RateLimit)}
 	for _, rule := range set.Rules() {
+		unit := rule.Unit().String()
 		for _, limit := range rule.Limits() {
 			if s.Ratelimit != nil {
 				k.theirs[limit] = theirLimit(limit, rule)
 				continue
 			}
-			k.limits[limit], k.policy[limit] = currentLimit(limit), ratefields.Policy([]*weir.Limit{limit})
+			k.limits[limit], k.policy[limit] = currentLimit(limit), ratefields.Policy([]*weir.Limit{limit}, unit)
 			k.passed[limit] = encoded(metadata(rule.Name(), limit.Name(), gate.Passed, gate.WithinLimits, 0, nil))
 		}
 	}
@@ -263,7 +264,7 @@ func (c *call) headers(to *response, known *known) {
 func (c *call) include(check *gate.Check) {
 	one := ratefields.Check{Limit: check.Claim.Limit, Decision: check.Decision, Ban: check.Ban}
 	if check.Rule != nil { // a limit that is no rule's has the default
-		one.Style = ratefields.StyleOf(check.Rule.Response().Fields)
+		one.Style, one.Unit = ratefields.StyleOf(check.Rule.Response().Fields), check.Rule.Unit().String()
 	}
 	for i := range c.checks {
 		if other := &c.checks[i]; other.Limit.SameState(one.Limit) {

@@ -281,7 +281,8 @@ func answerOf(v *gate.Verdict) *answer {
 	for i := range v.Len() {
 		if c := v.At(i); c.Decided && !c.Shadow && !c.Aside {
 			style := ratefields.StyleOf(c.Rule.Response().Fields)
-			one := ratefields.Check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style, Ban: c.Ban}
+			one := ratefields.Check{Limit: c.Claim.Limit, Decision: c.Decision, Style: style, Ban: c.Ban,
+				Unit: c.Rule.Unit().String()}
 			checks = append(checks, one)
 		}
 	}

@@ -105,6 +105,7 @@ func readAxe(dir string) (string, error) {
 // A server is a running weir.
 type server struct {
 	url     string
+	http    string // the URL of the console, if url is another
 	process *os.Process
 }
 
@@ -136,13 +137,18 @@ func start(t *testing.T, rules string, args ...string) *server {
 	if slices.Contains(args, "--gateway") {
 		wanted = "gateway"
 	}
+	console := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if found := listensAt.FindStringSubmatch(lines.Text()); found != nil && found[1] == wanted {
+		found := listensAt.FindStringSubmatch(lines.Text())
+		if found != nil && found[1] == "http" {
+			console = found[2]
+		}
+		if found != nil && found[1] == wanted {
 			go func() {
 				for lines.Scan() { // the program must not wait for a reader
 				}
 			}()
-			return &server{found[2], command.Process}
+			return &server{found[2], console, command.Process}
 		}
 	}
 	_ = command.Wait()

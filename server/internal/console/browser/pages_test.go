@@ -22,7 +22,7 @@ var pages = []struct{ name, path, english, chinese string }{
 	{"overview", "", "Rules by harm", "规则（按影响排序）"},
 	{"rule", "/rules/login", "login", "login"},
 	{"key", "/key", "Key", "键"},
-	{"requests", "/requests", "Refusals, bans and changes", "拒绝、封禁与变更"},
+	{"requests", "/requests", "Records", "记录"},
 	{"health", "/health", "Health", "健康"},
 	{"changes", "/changes", "Changes", "变更"},
 }

@@ -1,0 +1,22 @@
+// Texts of units: English, Chinese.
+export default {
+	'units.none': ['units', '单位'],
+	'units.chart': ['Units', '用量'],
+	'units.perMinute': ['Spent per minute', '每分钟消耗'],
+	'units.estimates': ['the estimates were {factor} times the cost', '预估为实际消耗的 {factor} 倍'],
+	'units.reserved.note': ['estimates that are not settled yet', '尚未结算的预估'],
+	'units.spenders': ['Biggest spenders', '消耗最多的键'],
+	'units.spenders.none': ['No key has spent anything yet', '还没有键产生消耗'],
+	'units.each': ['Per request', '每个请求'],
+	'units.share': ['Of all', '占全部'],
+	'units.spent': ['Spent', '已消耗'],
+	'units.reserved': ['Reserved', '预留中'],
+	'units.reserved.short': ['{units} reserved', '预留 {units}'],
+	'units.cost': ['{cost} of {estimate}', '{cost}（预估 {estimate}）'],
+	'units.cost.title': ['Cost', '消耗'],
+	'units.settled': ['settled by the response', '按响应结算'],
+	'units.unsettled': ['not settled: the estimate stays', '未结算，保留预估'],
+	'units.given_back': ['given back: the response does not count', '已退还：响应不计数'],
+	'units.lost': ['not given back: the store did not answer', '未退还：存储没有应答'],
+	'units.asked': ['asked for {estimate}', '申请 {estimate}'],
+};
