@@ -8,7 +8,7 @@ import (
 )
 
 // TestPagesRulesAreTested runs the tests of the rules in the pages and of the examples. The rules of the pages are copied
-// into the files of tests, which begin with the name of their page.
+// into the files of tests, which begin with the name of their page, or of both its languages.
 func TestPagesRulesAreTested(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../docs/tests/*.test.yaml")
@@ -21,17 +21,19 @@ func TestPagesRulesAreTested(t *testing.T) {
 			t.Fatal(err)
 		}
 		first, rest, _ := strings.Cut(string(text), "\n")
-		page := strings.TrimSuffix(strings.TrimPrefix(first, "# The rules are those of "), ".")
-		shown, err := os.ReadFile(filepath.Join("../../..", page))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
 		tests := strings.Index(rest, "\ntests:\n")
 		if start := strings.Index(rest, "\nstart:"); start >= 0 && start < tests {
 			tests = start
 		}
-		if tests < 0 || !strings.Contains(string(shown), "```yaml\n"+rest[:tests+1]+"```") {
-			t.Errorf("%s: %s has no such block of rules", name, page)
+		if tests < 0 {
+			t.Fatalf("%s has no tests", name)
+		}
+		pages := strings.TrimSuffix(strings.TrimPrefix(first, "# The rules are those of "), ".")
+		for _, page := range strings.Split(pages, " and ") {
+			shown, err := os.ReadFile(filepath.Join("../../..", page))
+			if err != nil || !strings.Contains(string(shown), "```yaml\n"+rest[:tests+1]+"```") {
+				t.Errorf("%s: %s has no such block of rules: %v", name, page, err)
+			}
 		}
 	}
 	examples, err := filepath.Glob("../../../examples/*/*.test.yaml")
