@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -151,4 +152,49 @@ func ExampleTransport() {
 	defer response.Body.Close()
 	fmt.Println(response.StatusCode)
 	// Output: 200
+}
+
+// A client of an API of language models that spends at most 1,000 tokens an hour. The third question does not fit in
+// the budget: its answer is the client's own, and has the form of the API's.
+func ExampleTransportByRules() {
+	set, err := rules.Load("budget.yaml", []byte("rules: [{name: tokens, preset: openai, limit: fixed_window 1000/1h}]"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	budget, err := gate.New(memstore.New(), set, gate.WithLocal(memstore.New()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited, err := httplimit.TransportByRules(budget, nil, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"choices":[],"usage":{"total_tokens":320}}`)
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: limited}
+	for range 3 {
+		question := strings.NewReader(`{"max_tokens":400,"messages":[]}`)
+		response, err := client.Post(server.URL+"/v1/chat/completions", "application/json", question)
+		if err != nil {
+			log.Fatal(err)
+		}
+		var answer struct {
+			Usage struct {
+				Tokens int `json:"total_tokens"`
+			}
+			Error struct{ Code string }
+		}
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+			log.Fatal(err)
+		}
+		response.Body.Close()
+		fmt.Printf("%d %d %q\n", response.StatusCode, answer.Usage.Tokens, answer.Error.Code)
+	}
+	// Output:
+	// 200 320 ""
+	// 200 320 ""
+	// 429 0 "rate_limit_exceeded"
 }

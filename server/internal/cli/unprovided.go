@@ -72,8 +72,8 @@ func keysNote(set *rules.Set) string {
 func startsWith(need string) string {
 	switch need {
 	case "body":
-		return ": the gateway reads it, and callers of the HTTP API pass it; ext_authz may; forward-auth, Envoy's " +
-			"rate limit service and RESP refuse requests that need it"
+		return ": the gateway and Envoy's ext_proc read bodies, and callers of the HTTP API pass them; front ends " +
+			"without a body refuse requests that need it, and their costs have the default"
 	case "user":
 		return ": with a gateway, weir serve starts only with server.user_header and --trusted-proxies, or with " +
 			"on_missing in the rule"

@@ -37,7 +37,7 @@ func TestKeysThatNoFrontEndKnowsAreNotAccepted(t *testing.T) {
 			t.Errorf("%v: want %q:\n%v", test.args, test.want, r)
 		}
 	}
-	for file, want := range map[string]string{user: "rule login-user counts by user", body: "callers of the HTTP API pass it", described: "descriptor.a"} {
+	for file, want := range map[string]string{user: "rule login-user counts by user", body: "callers of the HTTP API pass them", described: "descriptor.a"} {
 		if r := (call{}).run(t, "check", file); !strings.Contains(r.out, "note: "+file+": ") || !strings.Contains(r.out, want) {
 			t.Error(r)
 		}
