@@ -38,6 +38,17 @@ func TestRefusalOfAFloorCoversLargerFloors(t *testing.T) {
 	s.ask(0, false, floored(window, 0, 3))
 }
 
+// TestRefusalOfNoCostCoversNoOther: only a request for units corrects what a clock that was ahead wrote.
+func TestRefusalOfNoCostCoversNoOther(t *testing.T) {
+	window := weir.FixedWindow{Limit: 10, Window: time.Minute}
+	s := newScene(t)
+	s.ask(1, true, floored(window, 8, 0))
+	s.ask(0, true, floored(window, 0, 3))
+	s.ask(0, false, floored(window, 0, 4))
+	s.ask(0, true, floored(window, 1, 4))
+	s.ask(0, false, floored(window, 1, 4))
+}
+
 // TestRefusalOfABucketIsOfNoUnitAtAll: there a claim with a smaller floor makes the others wait longer.
 func TestRefusalOfABucketIsOfNoUnitAtAll(t *testing.T) {
 	for _, spec := range []weir.Spec{weir.PerMinute(10), weir.SlidingLog{Limit: 10, Window: time.Minute},

@@ -358,10 +358,11 @@ func (r *refusal) is(key string, limit *weir.Limit) bool {
 // sameNumbers compares the numbers of limits, because a reload makes new limits.
 func sameNumbers(a, b *weir.Limit) bool { return a == b || a.String() == b.String() }
 
-// covers reports whether the refusal determines the decision for a cost and a floor.
+// covers reports whether the refusal determines the decision for a cost and a floor. Cost 0 covers no other cost: the
+// store corrects a state of a clock that was ahead only for a request that asks for units.
 func (r *refusal) covers(cost, floor int64) bool {
 	if r.floor > 0 { // of a window, whose end is the end of every wait
-		return floor >= r.floor && cost >= r.cost
+		return floor >= r.floor && (cost > 0) == (r.cost > 0)
 	}
 	return r.coversUnits(cost + floor)
 }

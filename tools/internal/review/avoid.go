@@ -32,6 +32,7 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 		s := &file.Rules[rule.Index()]
 		v.named(rule, s)
 		v.bans(rule, s)
+		v.class(rule, s)
 		if len(set.Rules()) <= maxCompared {
 			v.key(rule, s)
 			v.conditions(rule, s)
@@ -120,6 +121,16 @@ func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
 	if len(chosen) > 0 {
 		v.note(rule, "its ban is of %s, which a client chooses: anyone who sends the value of somebody else has them "+
 			"banned; add client.ip to the key, or leave the ban out", strings.Join(chosen, " and "))
+	}
+}
+
+// class notes classes that clients choose: each of them may take the units that are kept for important requests.
+func (v *reviewer) class(rule *rules.Rule, s *rules.Spec) {
+	classes := rule.Classes()
+	source, _, _ := strings.Cut(s.Reserve.By, " ")
+	if len(classes) > 1 && keysOfComponent(s.Reserve.By, &s.Match).Class == client {
+		v.note(rule, "a client that sends %[2]s as %[1]s is of class %[2]s, which is refused last: unless something "+
+			"before weir sets the value, take user, service or a descriptor", source, classes[0].Name)
 	}
 }
 

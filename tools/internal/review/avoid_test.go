@@ -176,6 +176,9 @@ func TestMistakesThatHurtMost(t *testing.T) {
 		"rule b: a client that changes host with each request": {
 			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}, {name: b, key: [client.ip, host], limit: 3/1h}]",
 			"rules: [{name: b, key: [client.ip, host], limit: 3/1h}, {name: ip, key: client.ip, limit: 9/1h}]"},
+		"rule a: a client that sends a as header.X-Class is of class a, which is refused last": {
+			"rules: [{name: a, limit: 30/1h, reserve: {by: header.X-Class, classes: {a: 0%, b: 50%}}}]",
+			"rules: [{name: a, limit: 30/1h, reserve: {by: user, classes: {a: 0%, b: 50%}}}]"},
 		"rule a: its ban is of header.X-Key": {
 			"rules: [{name: a, key: header.X-Key, limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]",
 			"rules: [{name: a, key: [client.ip, header.X-Key], limit: 3/1h, ban: {after: 3 refusals within 1h, for: 1d}}, {name: ip, key: client.ip, limit: 9/1h}]"},

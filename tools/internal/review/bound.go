@@ -83,6 +83,7 @@ func (b bounds) remarks(rule *rules.Rule, s *rules.Spec) (list []string) {
 		{s.Cost.From != "", fmt.Sprintf("units: a request takes 1 to %d", s.Cost.Max)},
 		{rule.ChargesFull(), "each time that units run out, the cost of a request may exceed them"},
 		{rule.Settle() != "", "units are charged by the response, which may exceed them"},
+		{len(rule.Classes()) > 0, "of all classes together: " + leaves(rule.Classes())},
 		{rule.HasCountIf(), "of requests that count_if counts; the others have no bound"},
 		{len(rule.Components()) > 0 && rule.OnMissing() == rules.Skip, "no bound for requests without " +
 			strings.Join(rule.Components(), ", ")},
@@ -96,6 +97,15 @@ func (b bounds) remarks(rule *rules.Rule, s *rules.Spec) (list []string) {
 		list = append(list, text)
 	}
 	return list
+}
+
+// leaves are the classes with the parts of the limits that they leave to others.
+func leaves(classes []rules.Class) string {
+	var parts []string
+	for _, class := range classes {
+		parts = append(parts, fmt.Sprintf("%s leaves %d%%", class.Name, class.Share))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // raised describes the override that grants most in a day, if that is more than the rule grants; "" without one.
