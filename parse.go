@@ -14,6 +14,7 @@ import (
 //	100/1m                         token bucket of 100, refilled at 100 a minute
 //	10/s burst 20                  10 a second, bursts of 20
 //	10r/s                          nginx's spelling; the burst is 10 here, not nginx's 0
+//	0.5/s                          1/2s: the same rate in whole units, here with a burst of 1
 //	5/1m overdraft 3 step          borrowing, refilled by whole periods
 //	leaky_queue 10/s queue 50      evenly spaced, 50 may wait
 //	fixed_window 100/1h epoch      (or: first, the default)
@@ -161,8 +162,8 @@ func (p *limitParser) anchor() Anchor {
 }
 
 func (p *limitParser) calendar() Spec {
-	n, unit := p.fraction("COUNT/UNIT such as 1000/day")
-	spec := Calendar{Limit: n}
+	count, unit := p.fraction("COUNT/UNIT such as 1000/day")
+	spec := Calendar{Limit: p.number(count)}
 	for i := range calendarUnits {
 		if i > 0 && unit == calendarUnits[i].word {
 			spec.Unit = CalendarUnit(i)
@@ -220,17 +221,42 @@ func (p *limitParser) rate() (n int64, period time.Duration) {
 			p.fail("m for a minute, and calendar COUNT/month for a month; a capital M could be either")
 		}
 	}
-	n, word := p.fraction("COUNT/PERIOD such as 100/1m or 10/s")
-	return n, p.period(word)
+	count, word := p.fraction("COUNT/PERIOD such as 100/1m or 10/s")
+	n, periods := p.decimal(count)
+	if period = p.period(word); period > math.MaxInt64/time.Duration(periods) {
+		p.fail("a shorter period, or fewer decimals")
+		return 0, 0
+	}
+	return n, period * time.Duration(periods)
 }
 
-func (p *limitParser) fraction(allowed string) (n int64, word string) {
+func (p *limitParser) fraction(allowed string) (count, word string) {
 	left, right, ok := strings.Cut(p.next(), "/")
 	if !ok {
 		p.fail(allowed)
-		return 0, ""
 	}
-	return p.number(strings.TrimSuffix(left, "r")), right
+	return strings.TrimSuffix(left, "r"), right
+}
+
+// maxDecimals is the maximum of decimals of a count.
+const maxDecimals = 6
+
+// decimal is a count of one period as a whole count of as few periods as possible: 2.5 is 5 in 2.
+func (p *limitParser) decimal(count string) (n, periods int64) {
+	whole, decimals, ok := strings.Cut(count, ".")
+	if !ok {
+		return p.number(count), 1
+	}
+	if whole == "" || decimals == "" || len(decimals) > maxDecimals || strings.Trim(decimals, "0123456789") != "" {
+		p.fail(fmt.Sprintf("a count with 1 to %d decimals, such as 0.5; %q is not one", maxDecimals, count))
+		return 0, 1
+	}
+	n, periods = p.number(whole+decimals), 1
+	for range decimals {
+		periods *= 10
+	}
+	common := gcd(max(n, 1), periods)
+	return n / common, periods / common
 }
 
 func (p *limitParser) number(word string) int64 {

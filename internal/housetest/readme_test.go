@@ -202,6 +202,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -224,6 +225,7 @@ var (
 	_ = fmt.Sprint
 	_ io.Reader
 	_ strings.Builder
+	_ atomic.Bool
 	_ http.Handler
 	_ httptest.Server
 	_ gate.Gate
