@@ -29,7 +29,7 @@ func TestFrameworksAreShownAsTested(t *testing.T) {
 	}
 	shown := 0
 	for _, b := range blocks(page, text) {
-		if b.kind != "golang" {
+		if b.kind != "golang" && b.kind != "caddyfile" {
 			continue
 		}
 		if shown++; !strings.Contains(tests.String(), unindented(b.text)) {
