@@ -28,7 +28,7 @@ import (
 // concurrency are held until it ends, and so are those of a hijacked connection. The bytes of a stream cannot be seen,
 // so rules that settle by them keep the estimate.
 func Wrap(limited func(http.Handler) http.Handler) fiber.Handler {
-	return func(c fiber.Ctx) (err error) {
+	return func(c fiber.Ctx) error {
 		request := c.Request()
 		uri := request.URI()
 		head := adapt.Head{Method: request.Header.Method(), Host: request.Header.Host(), Path: uri.PathOriginal(),
@@ -39,40 +39,44 @@ func Wrap(limited func(http.Handler) http.Handler) fiber.Handler {
 		if c.Matched() {
 			head.Route = c.FullPath()
 		}
-		x := adapt.Begin(exchange{c}, &head)
+		own := &exchange{Ctx: c, given: c.Context()}
+		x := adapt.Begin(own, &head)
 		for name, value := range request.Header.All() {
 			x.Field(name, value)
 		}
-		ctx := c.Context()
-		x.Serve(ctx, limited, func(own context.Context) (status int) {
-			if own != ctx {
-				c.SetContext(own)
-				defer c.SetContext(ctx)
-			}
-			err = c.Next()
-			return statusOf(err)
-		})
-		return err
+		x.Serve(own.given, limited)
+		return own.err
 	}
 }
 
 // statusOf is the status that fiber's error handler gives an error.
 func statusOf(err error) int {
-	var failure *fiber.Error
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &failure):
+	if failure, ok := errors.AsType[*fiber.Error](err); ok {
 		return failure.Code
 	}
 	return http.StatusInternalServerError
 }
 
-type exchange struct{ fiber.Ctx }
+type exchange struct {
+	fiber.Ctx
+	given context.Context
+	err   error // of the chain
+}
 
-func (x exchange) Body() []byte { return x.Request().Body() }
+func (x *exchange) Next(ctx context.Context) (status int) {
+	if ctx != x.given {
+		x.SetContext(ctx)
+		defer x.SetContext(x.given)
+	}
+	if x.err = x.Ctx.Next(); x.err != nil {
+		return statusOf(x.err)
+	}
+	return 0
+}
 
-func (x exchange) Replace(name, value string) {
+func (x *exchange) Body() []byte { return x.Request().Body() }
+
+func (x *exchange) Replace(name, value string) {
 	if name == "" {
 		x.Request().SetBodyString(value)
 		return
@@ -80,15 +84,15 @@ func (x exchange) Replace(name, value string) {
 	x.Request().Header.Set(name, value)
 }
 
-func (x exchange) Fields(each func(name, value []byte)) {
+func (x *exchange) Fields(each func(name, value []byte)) {
 	for name, value := range x.Ctx.Response().Header.All() {
 		each(name, value)
 	}
 }
 
-func (x exchange) Add(name, value string) { x.Ctx.Response().Header.Add(name, value) }
+func (x *exchange) Add(name, value string) { x.Ctx.Response().Header.Add(name, value) }
 
-func (x exchange) Response() (status int, body []byte, whole bool) {
+func (x *exchange) Response() (status int, body []byte, whole bool) {
 	response := x.Ctx.Response()
 	if response.IsBodyStream() {
 		return response.StatusCode(), nil, false
@@ -96,14 +100,14 @@ func (x exchange) Response() (status int, body []byte, whole bool) {
 	return response.StatusCode(), response.Body(), true
 }
 
-func (x exchange) Refuse(status int, body []byte) {
+func (x *exchange) Refuse(status int, body []byte) {
 	x.Ctx.Response().SetStatusCode(status)
 	x.Ctx.Response().SetBody(body)
 }
 
 // Later lets fasthttp call end: it closes values of a request when the response is sent and when a hijacked connection
 // is closed.
-func (x exchange) Later(_ *adapt.Exchange, end func()) bool {
+func (x *exchange) Later(_ *adapt.Exchange, end func()) bool {
 	c := x.RequestCtx()
 	if !x.Ctx.Response().IsBodyStream() && !c.Hijacked() {
 		return false

@@ -6,6 +6,7 @@ replace github.com/weirproject/weir => ../..
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
+	github.com/valyala/fasthttp v1.69.0
 	github.com/weirproject/weir v0.0.0
 )
 
@@ -21,7 +22,6 @@ require (
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.69.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/net v0.60.0 // indirect

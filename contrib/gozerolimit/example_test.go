@@ -17,6 +17,7 @@ func Example() {
 	logx.Disable()
 	var c rest.RestConf
 	_ = conf.FillDefault(&c)
+	c.DevServer.Enabled = false
 	limited := adapttest.Limited()
 
 	server := rest.MustNewServer(c, gozerolimit.WithRoutes())

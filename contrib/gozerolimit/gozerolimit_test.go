@@ -25,6 +25,7 @@ func serve(t testing.TB, limited adapt.Middleware, s *adapttest.Service) string 
 	if err := conf.FillDefault(&c); err != nil {
 		t.Fatal(err)
 	}
+	c.DevServer.Enabled = false
 	server := rest.MustNewServer(c, gozerolimit.WithRoutes())
 	server.Use(rest.ToMiddleware(limited))
 	for pattern, handler := range s.Handlers() {

@@ -34,17 +34,18 @@ func Wrap(limited func(http.Handler) http.Handler) app.HandlerFunc {
 		}
 		x := adapt.Begin(exchange{c}, &head)
 		request.Header.VisitAll(x.Field)
-		passed := x.Serve(ctx, limited, func(own context.Context) (status int) {
-			c.Next(own)
-			return 0
-		})
-		if !passed {
+		if !x.Serve(ctx, limited) {
 			c.Abort()
 		}
 	}
 }
 
 type exchange struct{ c *app.RequestContext }
+
+func (x exchange) Next(ctx context.Context) (status int) {
+	x.c.Next(ctx)
+	return 0
+}
 
 func (x exchange) Body() []byte { return x.c.Request.Body() }
 

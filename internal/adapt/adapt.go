@@ -20,7 +20,17 @@ type Next func(w http.ResponseWriter, r *http.Request) (status int)
 // Serve runs middleware, and next if the middleware lets the request pass, which it reports. Otherwise the middleware
 // has written the response.
 func Serve(limited Middleware, w http.ResponseWriter, r *http.Request, next Next) (passed bool) {
-	x := &writer{ResponseWriter: w, next: next}
+	return (&writer{ResponseWriter: w, next: next}).serve(limited, r)
+}
+
+// A passer is the rest of a chain, as Next is.
+type passer interface {
+	pass(w http.ResponseWriter, r *http.Request) (status int)
+}
+
+func (n Next) pass(w http.ResponseWriter, r *http.Request) (status int) { return n(w, r) }
+
+func (x *writer) serve(limited Middleware, r *http.Request) (passed bool) {
 	limited(x).ServeHTTP(x, r)
 	return x.passed
 }
@@ -28,7 +38,7 @@ func Serve(limited Middleware, w http.ResponseWriter, r *http.Request, next Next
 // A writer stands between the middleware and the framework's writer, and is the handler behind the middleware.
 type writer struct {
 	http.ResponseWriter
-	next   Next
+	next   passer
 	passed bool
 	muted  bool // a status that is written is only for the middleware
 }
@@ -37,10 +47,10 @@ type writer struct {
 func (x *writer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.passed = true
 	if w == x {
-		x.next(nil, r)
+		x.next.pass(nil, r)
 		return
 	}
-	if status := x.next(w, r); status != 0 {
+	if status := x.next.pass(w, r); status != 0 {
 		x.muted = true
 		w.WriteHeader(status)
 		x.muted = false

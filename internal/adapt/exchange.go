@@ -16,6 +16,9 @@ import (
 
 // A Framework is a request of a framework that is not built on net/http, and its response.
 type Framework interface {
+	// Next runs the rest of the chain with a context. It returns the status of an error that the framework renders
+	// later, or 0.
+	Next(ctx context.Context) (status int)
 	// Body is the body of the request, which the handler reads too.
 	Body() []byte
 	// Replace sets a field of the request, or its body if the name is "".
@@ -47,11 +50,13 @@ type Head struct {
 type Exchange struct {
 	framework Framework
 	request   http.Request
+	given     *http.Request // request, or a copy with a context
 	url       url.URL
 	text      []byte // method, host, path and query, then names and values of fields in turn
 	ends      []int  // where each part of the text ends
 	values    []string
 	body      lazyBody
+	writer    writer
 
 	header  http.Header // of the response
 	status  int         // of a response that the middleware wrote
@@ -144,25 +149,16 @@ func (x *Exchange) read() {
 	}
 }
 
-// Serve runs the middleware, and next if the middleware lets the request pass, which Serve reports; else the framework
-// has the response. next gets the context for the handler. It returns the status of an error that the framework
-// renders later, or 0.
-func (x *Exchange) Serve(ctx context.Context, limited Middleware, next func(context.Context) (status int)) bool {
+// Serve runs the middleware, and the rest of the chain if the middleware lets the request pass, which Serve reports;
+// else the framework has the response.
+func (x *Exchange) Serve(ctx context.Context, limited Middleware) (passed bool) {
 	x.read()
-	given := &x.request
+	x.given = &x.request
 	if ctx != context.Background() {
-		given = given.WithContext(ctx)
+		x.given = x.given.WithContext(ctx)
 	}
-	passed := Serve(limited, x, given, func(w http.ResponseWriter, r *http.Request) (status int) {
-		x.passed, x.limited = true, w
-		x.describe()
-		x.rewrite(given, r)
-		if status = next(r.Context()); w != nil {
-			x.show(status)
-		}
-		return 0
-	})
-	if !passed {
+	x.writer = writer{ResponseWriter: x, next: x}
+	if passed = x.writer.serve(limited, x.given); !passed {
 		x.describe()
 		x.framework.Refuse(x.status, x.content)
 	}
@@ -170,6 +166,17 @@ func (x *Exchange) Serve(ctx context.Context, limited Middleware, next func(cont
 		x.release()
 	}
 	return passed
+}
+
+// pass passes a request on to the framework.
+func (x *Exchange) pass(w http.ResponseWriter, r *http.Request) (status int) {
+	x.passed, x.limited = true, w
+	x.describe()
+	x.rewrite(r)
+	if status = x.framework.Next(r.Context()); w != nil {
+		x.show(status)
+	}
+	return 0
 }
 
 // describe copies the fields of the middleware to the response.
@@ -182,7 +189,8 @@ func (x *Exchange) describe() {
 }
 
 // rewrite copies what the middleware has changed of the request.
-func (x *Exchange) rewrite(given, r *http.Request) {
+func (x *Exchange) rewrite(r *http.Request) {
+	given := x.given
 	if r == given {
 		return
 	}

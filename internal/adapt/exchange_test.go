@@ -22,6 +22,8 @@ type fake struct {
 	refusal  string
 }
 
+func (f *fake) Next(context.Context) (status int) { return 0 }
+
 func (f *fake) Body() []byte { return []byte(f.body) }
 
 func (f *fake) Replace(name, value string) { f.replaced[name] = value }
@@ -55,7 +57,7 @@ func serveFake(f *fake, target string, limited adapt.Middleware) (passed bool) {
 	x.Field([]byte("host"), []byte("other.example"))
 	copy(value, "###")
 	copy(buffer, "####")
-	return x.Serve(context.Background(), limited, func(context.Context) int { return 0 })
+	return x.Serve(context.Background(), limited)
 }
 
 // TestExchangeIsReadAsByNetHTTP: fields in canonical form with all their values, Host apart, escapes of the path kept,

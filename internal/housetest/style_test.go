@@ -115,7 +115,8 @@ func TestNothingIsLeftLyingAbout(t *testing.T) {
 			continue
 		}
 		for _, sore := range eyesores {
-			if at := sore.find(name, text); at > 0 && !generated.MatchString(text) {
+			registers := name == "contrib/caddylimit/caddylimit.go" // Caddy knows its modules by their imports
+			if at := sore.find(name, text); at > 0 && !generated.MatchString(text) && !registers {
 				t.Errorf("%s:%d: %s", name, at, sore.reason)
 			}
 		}
