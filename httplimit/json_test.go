@@ -239,14 +239,18 @@ func (u unkept) Header() http.Header         { return u.fields }
 func (u unkept) Write(b []byte) (int, error) { return len(b), nil }
 func (u unkept) WriteHeader(int)             {}
 
-// TestMemoryOfLongResponses: a response of 64 MiB takes no more memory than a short one.
+// TestMemoryOfLongResponses: a response of 1 GiB takes no more memory than a short one.
 func TestMemoryOfLongResponses(t *testing.T) {
+	length := 1 << 30
+	if testing.Short() {
+		length = 64 << 20
+	}
 	g := gateOf(t, newClock().store(), tokensRule)
 	limit, _ := httplimit.ByRules(g, nil)
 	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"text":"`)
-		io.Copy(w, &endless{64 << 20})
+		io.Copy(w, &endless{length})
 		io.WriteString(w, `","usage":{"in":7,"out":5}}`)
 	}))
 	var before, after runtime.MemStats

@@ -149,11 +149,17 @@ func engineOn(t *testing.T, store string) *engine.Engine {
 // engineWith is engineOn with the text of rules.
 func engineWith(t *testing.T, store, text string) *engine.Engine {
 	t.Helper()
+	return engineWithin(t, store, text, time.Minute)
+}
+
+// engineWithin is engineWith with the time that a call of Redis may take.
+func engineWithin(t *testing.T, store, text string, timeout time.Duration) *engine.Engine {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.Open(t.Context(), engine.Config{Rules: file, Store: store, Timeout: time.Minute,
+	e, err := engine.Open(t.Context(), engine.Config{Rules: file, Store: store, Timeout: timeout,
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
