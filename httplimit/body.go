@@ -133,11 +133,15 @@ func (b *replayed) read(most, length int64) {
 	b.ended = n < most
 }
 
+// Read returns the end with the last bytes, as the body of net/http does: a service may answer before another Read, and
+// then a proxy would have to close the connection of a client whose request it had not read to the end.
 func (b *replayed) Read(p []byte) (n int, err error) {
 	if b.sent < len(b.text) {
 		n = copy(p, b.text[b.sent:])
-		b.sent += n
-		return n, nil
+		if b.sent += n; b.sent == len(b.text) && b.ended && !b.broken {
+			err = io.EOF
+		}
+		return n, err
 	}
 	return b.body.Read(p)
 }

@@ -382,3 +382,14 @@ func TestJSONIsNotAStream(t *testing.T) {
 		t.Errorf("%d are charged: %s", got, w.Body)
 	}
 }
+
+// TestBodiesThatWereReadEndAtOnce: with the last bytes, or a proxy closes connections of clients whose service is fast.
+func TestBodiesThatWereReadEndAtOnce(t *testing.T) {
+	limit, _ := httplimit.ByRules(gateOf(t, newClock().store(), tokensRule), nil)
+	limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var buffer [100]byte
+		if n, err := r.Body.Read(buffer[:]); string(buffer[:n]) != `{"max_tokens":5}` || err != io.EOF {
+			t.Errorf("%q, %v", buffer[:n], err)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/chat", strings.NewReader(`{"max_tokens":5}`)))
+}

@@ -1,6 +1,7 @@
 // Command gateway measures the HTTP front ends of weir serve, as it is built and with its defaults, beside servers
 // without them, in one run on one machine, and prints Markdown: the CPU a request of the gateway beside that of
-// ReverseProxy, and of POST /v1/decide beside that of a handler that only answers, at 64 connections.
+// ReverseProxy, of POST /v1/decide beside that of a handler that only answers, and of a response of 1 MiB whose tokens
+// are counted beside the gateway that does not count, at 64 connections; and the delay of the events of streams.
 //
 // Each server is a process of its own, and the upstream another; they are asked in turns, in short slices, and the
 // ratios are within a round: what else the machine does hits both alike. A server's CPU is what the system counted for
@@ -31,8 +32,8 @@ type pair struct {
 // pairs are what is measured. A new front end adds its role and its pair.
 func pairs() []pair {
 	const request = "GET /orders/42?page=3 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nAuthorization: Bearer 0123456789\r\n\r\n"
-	decide := func(query, body string) string {
-		return fmt.Sprintf("POST /v1/decide%s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", query, len(body), body)
+	post := func(path, body string) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 	}
 	quick := func(cpu, _ float64) bool { return cpu <= 1.35 }
 	light := func(cpu, _ float64) bool { return cpu <= 1.15 }
@@ -41,8 +42,10 @@ func pairs() []pair {
 		{"gateway, against one with a pool of buffers too", "pooled", "gateway", request, "CPU ≤ 1.15×", light},
 		{"50 routes and 4 rules, against one with a pool of buffers too", "pooled", "routes", request, "CPU ≤ 1.25×",
 			func(cpu, _ float64) bool { return cpu <= 1.25 }},
-		{"decide by a rule, against a null handler", "null", "decide", decide("", byRule), "CPU ≤ 1.35×", quick},
-		{"decide by a claim, against a null handler", "null", "decide", decide("", byClaim), "CPU ≤ 1.35×", quick},
+		{"decide by a rule, against a null handler", "null", "decide", post("/v1/decide", byRule), "CPU ≤ 1.35×", quick},
+		{"tokens of a response of 1 MiB, against the gateway without them", "gateway", "tokens",
+			post("/v1/chat/completions", prompt), "CPU ≤ 1.3×", func(cpu, _ float64) bool { return cpu <= 1.3 }},
+		{"decide by a claim, against a null handler", "null", "decide", post("/v1/decide", byClaim), "CPU ≤ 1.35×", quick},
 	}
 }
 
@@ -84,14 +87,17 @@ func run(program, only string, rounds int, slice time.Duration) error {
 	fmt.Println("| what | requests/s | CPU us a request | requests/s, ratio | CPU, ratio | bar | |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | --- | --- |")
 	for _, p := range pairs() {
-		if only != "" && only != p.mine {
+		if only == streamRole || only != "" && only != p.mine {
 			continue
 		}
 		if err := p.measure(program, rounds, slice); err != nil {
 			return err
 		}
 	}
-	return nil
+	if only != "" && only != streamRole {
+		return nil
+	}
+	return measureStreams(program, rounds)
 }
 
 // figures are what came of one server, a round each.
@@ -106,7 +112,11 @@ func start(program, role, upstream string) (*process.Server, error) {
 }
 
 func (p *pair) measure(program string, rounds int, slice time.Duration) error {
-	up, err := start(program, "upstream", "")
+	upstream := "upstream"
+	if p.mine == "tokens" {
+		upstream = "models"
+	}
+	up, err := start(program, upstream, "")
 	if err != nil {
 		return err
 	}

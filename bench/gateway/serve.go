@@ -38,6 +38,8 @@ func handlerOf(role, upstream string) (http.Handler, error) {
 	case "upstream":
 		body := []byte(strings.Repeat("0123456789abcdef", 64))
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }), nil
+	case "models":
+		return http.HandlerFunc(models), nil
 	case "bare":
 		return bare(to), nil
 	case "pooled":
@@ -102,6 +104,10 @@ func programOf(role, upstream string) (p program, ok bool) {
 	switch role {
 	case "gateway":
 		return program{"gateway", lenient, []string{"--http", "off", "--gateway", "127.0.0.1:0", "--upstream", upstream}}, true
+	case "tokens":
+		return program{"gateway", lenient + tokens + "}\n", []string{"--http", "off", "--gateway", "127.0.0.1:0", "--upstream", upstream}}, true
+	case "steps":
+		return program{"gateway", lenient + tokens + ", " + steps, []string{"--http", "off", "--gateway", "127.0.0.1:0", "--upstream", upstream}}, true
 	case "routes":
 		return program{"gateway", routed(upstream), []string{"--http", "off", "--gateway", "127.0.0.1:0"}}, true
 	case "decide":
@@ -117,6 +123,12 @@ rules:
   - {name: login, match: {method: POST, path: /login}, key: [client.ip], limit: 5/1m}
   - {name: orders, match: {path: "/orders/{id}"}, key: [client.ip], limit: 1000000/1s}
 `
+
+// tokens is a rule of tokens by which more passes than can be asked, and steps charges streams by it.
+const (
+	tokens = "  - {name: tokens, preset: openai, match: {path: /v1/**}, key: [header.Authorization], limit: 1000000000/1s"
+	steps  = "charge: as_it_streams, stream: {step: 50, overrun: cut}}\n"
+)
 
 // routed has 50 routes, of which one matches, and 4 rules that match.
 func routed(upstream string) string {

@@ -20,8 +20,10 @@ func Events(contentType string) bool {
 }
 
 // Body returns a writer that reads a body of a Content-Type: server-sent events, JSON lines or one JSON text. nil if
-// the type is none of these. Set Each of the reader, not Many.
+// the type is none of these. Set Each of the reader, not Many. Texts that are not kept are not checked for control
+// characters, unknown escapes and UTF-8.
 func (r *Reader) Body(contentType string) io.WriteCloser {
+	r.loose = true
 	media, _, err := mime.ParseMediaType(contentType)
 	switch {
 	case err != nil:

@@ -81,6 +81,7 @@ type Reader struct {
 	depth int
 	lists [MaxDepth / 64]uint64 // a bit for each level: it is a list
 	batch bool                  // the text is a list, with documents as elements
+	loose bool                  // texts that are not kept may have bytes that JSON forbids
 
 	// The open lists and objects from the document on that paths lead through, and where they begin.
 	open    [MaxSteps + 2]int

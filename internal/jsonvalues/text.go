@@ -1,6 +1,7 @@
 package jsonvalues
 
 import (
+	"bytes"
 	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -32,8 +33,45 @@ func plainRun(piece []byte) (n int) {
 	return n
 }
 
+// skip reads a part of a text, of which no more is kept, up to its end: a quote after an even number of backslashes.
+// Nearly all of an answer is such text, whose characters do not matter.
+func (r *Reader) skip(piece []byte, position int64) (n int) {
+	r.high, r.rest = 0, 0
+	for {
+		quote := bytes.IndexByte(piece[n:], '"')
+		if quote < 0 {
+			if escaping(piece) {
+				r.state = inEscape
+			}
+			return len(piece)
+		}
+		if n += quote; !escaping(piece[:n]) {
+			r.endText(position + int64(n))
+			return n + 1
+		}
+		n++
+	}
+}
+
+// escaping reports whether the last byte of a text is a backslash that begins an escape.
+func escaping(text []byte) bool {
+	n := len(text)
+	for n > 0 && text[n-1] == '\\' {
+		n--
+	}
+	return (len(text)-n)%2 == 1
+}
+
+// skips reports whether no more of a text is kept, of a response.
+func (r *Reader) skips() bool {
+	return r.loose && !r.naming && (r.taken == nil || len(r.taken.Text) == MaxText)
+}
+
 // text reads a part of a text or name, up to its end or an escape.
 func (r *Reader) text(piece []byte, position int64) (n int, ok bool) {
+	if r.skips() {
+		return r.skip(piece, position), true
+	}
 	if piece[0] != '\\' && r.high != 0 {
 		r.half()
 	}
@@ -107,6 +145,10 @@ var escaped = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'
 
 // escape reads the byte after a backslash.
 func (r *Reader) escape(c byte) bool {
+	if r.skips() {
+		r.state = inText
+		return true
+	}
 	if c == 'u' {
 		r.state, r.digits, r.unit = inUnit, 4, 0
 		return true
