@@ -28,7 +28,7 @@ type outage struct {
 	models  *models
 	fronts  []*httptest.Server
 	engines []*engine.Engine
-	failed  atomic.Int64  // requests that Redis did not decide
+	failed  atomic.Int64 // requests that Redis did not decide
 	unsure  [4]atomic.Int64
 }
 
