@@ -33,7 +33,8 @@ func Wrap(limited func(http.Handler) http.Handler) fiber.Handler {
 		uri := request.URI()
 		head := adapt.Head{Method: request.Header.Method(), Host: request.Header.Host(), Path: uri.PathOriginal(),
 			Query: uri.QueryString(), Remote: c.RequestCtx().RemoteAddr(), Streamed: request.IsBodyStream()}
-		if head.Length = int64(request.Header.ContentLength()); !head.Streamed {
+		head.Length = int64(request.Header.ContentLength())
+		if head.Length < 0 && !head.Streamed { // it came in chunks
 			head.Length = int64(len(request.Body()))
 		}
 		if c.Matched() {

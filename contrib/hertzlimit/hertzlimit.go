@@ -29,7 +29,8 @@ func Wrap(limited func(http.Handler) http.Handler) app.HandlerFunc {
 		uri := request.URI()
 		head := adapt.Head{Method: request.Method(), Host: request.Header.Host(), Path: uri.PathOriginal(),
 			Query: uri.QueryString(), Route: c.FullPath(), Remote: c.RemoteAddr(), Streamed: request.IsBodyStream()}
-		if head.Length = int64(request.Header.ContentLength()); !head.Streamed {
+		head.Length = int64(request.Header.ContentLength())
+		if head.Length < 0 && !head.Streamed { // it came in chunks
 			head.Length = int64(len(request.Body()))
 		}
 		x := adapt.Begin(exchange{c}, &head)
