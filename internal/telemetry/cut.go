@@ -174,7 +174,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	for i := range w.entries {
 		e := &w.entries[i]
 		distinct += w.weight(e)
-		if (e.sum() >= max(1, least) || e.spent > int64(dear)) && e.key != "" {
+		if (e.sum() >= max(1, least) || max(e.spent, -e.spent) > int64(dear)) && e.key != "" {
 			list = append(list, e)
 		}
 	}
@@ -183,7 +183,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 	for _, count := range []func(*entry) int64{
 		func(e *entry) int64 { return int64(e.refused) },
 		func(e *entry) int64 { return int64(e.passed) },
-		func(e *entry) int64 { return e.spent },
+		func(e *entry) int64 { return max(e.spent, -e.spent) },
 	} {
 		slices.SortFunc(list, func(a, b *entry) int {
 			return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.key, b.key))
@@ -195,7 +195,7 @@ func (r *Recorder) keysOf(w *watched, record *RuleRecord) {
 			seen[e] = true
 			key, hidden := r.shown(e.key)
 			record.Top = append(record.Top, KeyRate{Key: key, Hidden: hidden, Passed: uint64(e.passed),
-				Refused: uint64(e.refused), Units: uint64(max(0, e.spent))})
+				Refused: uint64(e.refused), Units: e.spent})
 		}
 	}
 }

@@ -92,8 +92,8 @@ type KeyRate struct {
 	Passed  uint64  `json:"passed"`
 	Refused uint64  `json:"refused"`
 	Share   float64 `json:"share"` // of the rule's refused requests, or of a shadow rule's would-be ones, 0 to 1
-	// Units are those that it has spent, of a metered rule.
-	Units uint64 `json:"units,omitempty"`
+	// Units are those that it has spent, of a metered rule; below 0 if it got back what an earlier interval has.
+	Units int64 `json:"units,omitempty"`
 }
 
 // A RuleReport is all that is known of one rule.

@@ -93,7 +93,7 @@ func TestBiggestSpendersAreFound(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const keys, big = 12_000, 10
 	for cut := range 8 {
-		spent := make(map[string]uint64)
+		spent := make(map[string]int64)
 		for range 10_000 {
 			user := fmt.Sprint("user", random.IntN(keys))
 			n.spends(t, user, 1+random.Int64N(100))
@@ -137,5 +137,22 @@ func TestUnitsOfKeysOutlastATable(t *testing.T) {
 	one := n.Cut(n.clock).of(t, "tokens")
 	if i := slices.IndexFunc(one.Top, func(k KeyRate) bool { return k.Key == "user=3:ann" }); i < 0 || one.Top[i].Units != 100_000 {
 		t.Errorf("ann is not among %+v", one.Top)
+	}
+}
+
+// TestUnitsOfKeysMayComeBack in a later interval than that of their charge.
+func TestUnitsOfKeysMayComeBack(t *testing.T) {
+	n := newNode(t, tokenRules, true)
+	var v gate.Verdict
+	if err := n.gate.Decide(t.Context(), &rules.Request{User: "ann"}, gate.Once, &v); err != nil {
+		t.Fatal(err)
+	}
+	sum := n.Cut(n.clock).of(t, "tokens").Top[0].Units
+	if err := n.gate.Settle(t.Context(), v.Receipt(), 30); err != nil {
+		t.Fatal(err)
+	}
+	one := n.Cut(n.clock).of(t, "tokens")
+	if sum += one.Top[0].Units; sum != 30 || one.Counts.Returned != 70 {
+		t.Errorf("%d units in the end, %+v", sum, one.Counts)
 	}
 }

@@ -103,7 +103,8 @@ func (s *sum) addKey(r *document, at int) {
 	for i := range r.Rules {
 		for _, k := range r.Rules[i].Top {
 			if f.Matches(&telemetry.Sample{Key: k.Key}) {
-				n := telemetry.Counts{Passed: k.Passed, Refused: k.Refused, Spent: k.Units}
+				n := telemetry.Counts{Passed: k.Passed, Refused: k.Refused}
+				n.Spent, n.Returned = uint64(max(0, k.Units)), uint64(max(0, -k.Units))
 				s.rule(r.Rules[i].Name).add(&telemetry.RuleRecord{Counts: n}, at, s.steps)
 			}
 		}
@@ -183,7 +184,7 @@ func (r *ruleSum) leading() []telemetry.KeyRate {
 	}
 	refused, rest := list[:keysPerRule/2], list[keysPerRule/2:]
 	slices.SortStableFunc(rest, func(a, b telemetry.KeyRate) int {
-		return cmp.Or(cmp.Compare(b.Units, a.Units), cmp.Compare(b.Passed, a.Passed))
+		return cmp.Or(cmp.Compare(max(b.Units, -b.Units), max(a.Units, -a.Units)), cmp.Compare(b.Passed, a.Passed))
 	})
 	return append(refused, rest[:keysPerRule-len(refused)]...)
 }

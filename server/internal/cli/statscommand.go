@@ -195,7 +195,7 @@ func printSpenders(w io.Writer, r *telemetry.RuleReport) {
 	slices.SortStableFunc(top, func(a, b telemetry.KeyRate) int { return cmp.Compare(b.Units, a.Units) })
 	for i := range top {
 		if k := &top[i]; k.Units > 0 {
-			row(w, printable(keytext.Plain(k.Key)), unit.Text(int64(k.Units)), percent(k.Units, uint64(spent)))
+			row(w, printable(keytext.Plain(k.Key)), unit.Text(k.Units), percent(uint64(k.Units), uint64(spent)))
 		}
 	}
 }
