@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // ErrRefused is the error of a request that found the limit reached, and no place in the queue or no answer there.
@@ -109,12 +110,8 @@ func New(config Config) (*Limiter, error) {
 	return l, nil
 }
 
-const (
-	mostLimit   = 1_000_000
-	mostWaiting = 100_000
-	mostWait    = time.Minute
-	mostClasses = 16
-)
+// mostWait is the longest time that a request may wait.
+const mostWait = time.Minute
 
 func (c *Config) check() error {
 	wrong := func(field string, given any, allowed string) error {
@@ -123,15 +120,15 @@ func (c *Config) check() error {
 	switch q := c.Queue; {
 	case c.Algorithm > AIMD:
 		return wrong("Algorithm", c.Algorithm, "Gradient or AIMD")
-	case c.Min < 1 || c.Min > mostLimit:
+	case c.Min < 1 || c.Min > bounds.InProgress:
 		return wrong("Min", c.Min, "1 to 1000000")
-	case c.Max < c.Min || c.Max > mostLimit:
+	case c.Max < c.Min || c.Max > bounds.InProgress:
 		return wrong("Max", c.Max, "Min to 1000000")
-	case len(c.Classes) > mostClasses:
+	case len(c.Classes) > bounds.Classes:
 		return wrong("Classes", len(c.Classes), "at most 16")
 	case q.For < 0 || q.For > mostWait:
 		return wrong("Queue.For", q.For, "0 to 1m")
-	case q.Most < 0 || q.Most > mostWaiting:
+	case q.Most < 0 || q.Most > bounds.Waiting:
 		return wrong("Queue.Most", q.Most, "0 to 100000")
 	case (q.For == 0) != (q.Most == 0):
 		return wrong("Queue", q, "both For and Most, or neither")
@@ -238,20 +235,19 @@ func (l *Limiter) resize() {
 
 // A State is what a limiter does at one time.
 type State struct {
-	Limit     int           `json:"limit" doc:"Concurrent requests that are allowed now."`
-	InFlight  int           `json:"in_flight"`
-	Waiting   int           `json:"waiting" doc:"Requests in the queue."`
-	Latency   time.Duration `json:"-"` // of the last measurement; 0: none yet
-	Unloaded  time.Duration `json:"-"` // latency without load; 0: not known yet
-	Measuring bool          `json:"measuring,omitzero" doc:"The limit is lowered to measure the latency without load."`
-	Classes   []ClassState  `json:"classes"`
+	Limit     int           // requests that may be in flight now
+	InFlight  int           // admitted and not released
+	Waiting   int           // requests in the queue
+	Latency   time.Duration // mean of the last window; 0: not known yet
+	Unloaded  time.Duration // latency without load; 0: not known yet
+	Measuring bool          // the limit is lowered to measure the latency without load
+	Classes   []ClassState
 }
 
 // A ClassState counts the requests of a class.
 type ClassState struct {
-	Name     string `json:"name,omitzero"`
-	Admitted uint64 `json:"admitted"`
-	Refused  uint64 `json:"refused"`
+	Name              string
+	Admitted, Refused uint64
 }
 
 // State returns the state of the limiter.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/weirproject/weir/internal/bounds"
 )
 
 // A load is a service that gets three times the requests that it can work on. Between the 23rd and the 43rd second it
@@ -47,6 +49,8 @@ func (l *load) model(over float64, nodes ...*Limiter) *model {
 	}
 	return m
 }
+
+const mostLimit = bounds.InProgress
 
 var threeClasses = []Class{{"critical", 0}, {"default", 0.2}, {"batch", 0.5}}
 

@@ -281,6 +281,27 @@ var serviceFields = mapping[ServiceSpec]{"service", "", []field[ServiceSpec]{
 		"when an address is [left out](#health)", "see below"},
 	{"tls", nested(&tlsFields, func(s *ServiceSpec) *ServiceTLS { return &s.TLS }), "of `https` addresses",
 		"certificates of the system"},
+	{"concurrency", nested(&concurrencyFields, func(s *ServiceSpec) *Concurrency { return &s.Concurrency }),
+		"a [limit of the requests in progress](#concurrency) that follows the service, of each node", "no limit"},
+}}
+
+var concurrencyFields = mapping[Concurrency]{"concurrency", "leave it out", []field[Concurrency]{
+	{"adaptive", choice(adaptives, func(c *Concurrency) *string { return &c.Adaptive }),
+		"`gradient`: the limit follows the latency; `aimd`: the limit follows refusals and errors", required},
+	{"min", count(bounds.InProgress, func(c *Concurrency) *int { return &c.Min }),
+		"1 to 1,000,000: the least limit, with which it starts", "20"},
+	{"max", count(bounds.InProgress, func(c *Concurrency) *int { return &c.Max }),
+		"`min` to 1,000,000: the largest limit", "1,000, or `min`"},
+	{"queue", nested(&queueFields, func(c *Concurrency) *Queue { return &c.Queue }),
+		"requests that wait for a short time when the limit is reached", "none"},
+	{"reserve", nested(&reserveFields, func(c *Concurrency) *Reserve { return &c.Reserve }),
+		"parts of the limit that [less important requests](#classes) leave to others", "none"},
+}}
+
+var queueFields = mapping[Queue]{"queue", "leave it out", []field[Queue]{
+	{"for", text("duration", func(q *Queue) *string { return &q.For }),
+		"1ms to 1m: how long a request may wait", required},
+	{"most", count(bounds.Waiting, func(q *Queue) *int { return &q.Most }), "1 to 100,000 requests that wait", "100"},
 }}
 
 var timeoutFields = mapping[Timeout]{"timeout", "leave it out", []field[Timeout]{

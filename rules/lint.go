@@ -58,7 +58,7 @@ func lint(file *File, set *Set, r *report) []Problem {
 		l.quotas(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
-		l.reserve(i, s, rule)
+		l.reserve(i, rule)
 		l.candidate(i, rule)
 	}
 	_, without := l.file.overlaid(nil)
@@ -85,6 +85,7 @@ func (l *linter) services() {
 			l.add(at(-1, fmt.Sprintf("services[%d].name", j)), "no route is to service %q, so it gets no requests; "+
 				"add one to routes, or remove the service", s.Name)
 		}
+		l.chosen(at(-1, fmt.Sprintf("services[%d].concurrency.reserve.by", j)), s.reserve)
 	}
 }
 

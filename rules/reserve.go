@@ -48,29 +48,39 @@ func (r *Rule) ClassOf(request *Request) *Class {
 	if r.reserve == nil {
 		return nil
 	}
-	var buffer [bounds.Text]byte
-	if class := r.reserve.values[r.reserve.by.text(buffer[:0], request)]; class != nil {
-		return class
-	}
-	return r.reserve.otherwise
+	return r.reserve.of(request)
 }
 
-// reserve checks reserve; nil without it.
+// of is the class of a request.
+func (r *reserve) of(request *Request) *Class {
+	var buffer [bounds.Text]byte
+	if class := r.values[r.by.text(buffer[:0], request)]; class != nil {
+		return class
+	}
+	return r.otherwise
+}
+
+// reserve checks reserve of a rule; nil without it.
 func (b *builder) reserve(i int, s *Spec) *reserve {
-	given := &s.Reserve
-	by, classes := at(i, "reserve.by"), at(i, "reserve.classes")
+	r := b.classes(at(i, "reserve"), &s.Reserve, s.Match.Path)
+	if r != nil && slices.Contains([]string{closed, unlimited}, strings.Join(s.Limit, "")) {
+		b.add(at(i, "reserve"), "reserve is a part of a limit, and the rule has none")
+	}
+	return r
+}
+
+// classes checks the classes of a rule or a service; nil without them. path is the pattern of the rule's paths.
+func (b *builder) classes(p place, given *Reserve, path string) *reserve {
+	by, classes := at(p.rule, p.field+".by"), at(p.rule, p.field+".classes")
 	if given.By == "" && len(given.Classes) == 0 && given.Otherwise == "" {
 		return nil
-	}
-	if slices.Contains([]string{closed, unlimited}, strings.Join(s.Limit, "")) {
-		b.add(at(i, "reserve"), "reserve is a part of a limit, and the rule has none")
 	}
 	r := &reserve{values: make(map[string]*Class)}
 	if given.By == "" && !b.has(by) {
 		b.add(by, "reserve.by is missing: whose values are the classes, such as by: user")
 	}
 	if given.By != "" {
-		if list := b.key(by, []string{given.By}, s.Match.Path); len(list) == 1 {
+		if list := b.key(by, []string{given.By}, path); len(list) == 1 {
 			r.by = list[0]
 		}
 	}
@@ -82,13 +92,13 @@ func (b *builder) reserve(i int, s *Spec) *reserve {
 	for _, name := range slices.Sorted(maps.Keys(given.Classes)) {
 		share, ok := wholePercent(given.Classes[name])
 		if !ok {
-			b.add(at(i, "reserve.classes."+name), "reserve.classes.%s is %.80q; allowed: 0%% to 99%%, in whole numbers",
-				name, given.Classes[name])
+			b.add(at(p.rule, classes.field+"."+name), "reserve.classes.%s is %.80q; allowed: 0%% to 99%%, in whole "+
+				"numbers", name, given.Classes[name])
 		}
 		r.classes = append(r.classes, Class{name, share})
 	}
 	slices.SortStableFunc(r.classes, func(a, b Class) int { return cmp.Compare(a.Share, b.Share) })
-	b.otherwise(at(i, "reserve.otherwise"), given, r)
+	b.otherwise(at(p.rule, p.field+".otherwise"), given, r)
 	return r
 }
 
@@ -118,15 +128,11 @@ func wholePercent(text string) (n int64, ok bool) {
 }
 
 // reserve warns of classes that clients choose, and of classes that are never granted.
-func (l *linter) reserve(i int, s *Spec, rule *Rule) {
+func (l *linter) reserve(i int, rule *Rule) {
 	if rule.reserve == nil {
 		return
 	}
-	if by := rule.reserve.by.source; by.chosen() && len(l.set.proxies) == 0 {
-		l.add(at(i, "reserve.by"), "each client can choose its class, as it sends %s itself: let a proxy set it, and "+
-			"name your proxies in server.trusted_proxies, or take a value that is proven, such as user, service or a "+
-			"descriptor", s.Reserve.By)
-	}
+	l.chosen(at(i, "reserve.by"), rule.reserve)
 	for _, class := range rule.reserve.classes {
 		for _, limit := range rule.limits {
 			if floor := class.Floor(limit); floor > 0 && rule.Cost()+floor > limit.Most() && !rule.full {
@@ -134,6 +140,15 @@ func (l *linter) reserve(i int, s *Spec, rule *Rule) {
 					"%d, and a request costs %d", class.Name, class.Share, limit, floor, rule.Cost())
 			}
 		}
+	}
+}
+
+// chosen warns of classes that clients choose; r may be nil.
+func (l *linter) chosen(p place, r *reserve) {
+	if r != nil && r.by.source.chosen() && len(l.set.proxies) == 0 {
+		l.add(p, "each client can choose its class, as it sends %s itself: let a proxy set it, and name your proxies "+
+			"in server.trusted_proxies, or take a value that is proven, such as user, service or a descriptor",
+			strings.TrimSuffix(r.by.label, "="))
 	}
 }
 

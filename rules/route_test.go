@@ -68,7 +68,7 @@ func TestServicesHaveDefaults(t *testing.T) {
 		"RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:3} {URL:{Scheme:http Opaque: User: " +
 		"Host:10.0.0.2:8080 Path: Fragment: RawQuery: RawPath: RawFragment: ForceQuery:false OmitHost:false} Weight:1}] " +
 		"LeastRequests:false Host: Connect:5s Header:0s Total:0s Idle:4s Retries:1 RetrySafe:true Failures:5 Eject:10s EjectMax:5m0s MaxBody:0 " +
-		"CheckPath: CheckInterval:5s CheckStatus:0 TLS:{CA: ServerName: Cert: Key: Verify:}}"
+		"CheckPath: CheckInterval:5s CheckStatus:0 TLS:{CA: ServerName: Cert: Key: Verify:} Concurrency:<nil> reserve:<nil>}"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,15 +1,18 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/internal/bounds"
 )
 
@@ -39,6 +42,18 @@ type Service struct {
 	CheckInterval time.Duration
 	CheckStatus   int // of the answer; 0: 200 to 399
 	TLS           ServiceTLS
+	Concurrency   *adaptive.Config // nil: no limit
+
+	reserve *reserve // of Concurrency
+}
+
+// ClassOf is the index of a request's class in Concurrency.Classes; 0 without classes.
+func (s *Service) ClassOf(request *Request) int {
+	if s.reserve == nil {
+		return 0
+	}
+	class := s.reserve.of(request)
+	return slices.IndexFunc(s.reserve.classes, func(c Class) bool { return c.Name == class.Name })
 }
 
 // An Address is one of a service.
@@ -102,7 +117,57 @@ func (b *builder) service(p place, given *ServiceSpec) *Service {
 		maxTime)
 	b.healthCheck(in, s, &given.Health)
 	b.serviceTLS(in, s)
+	b.concurrency(at(-1, p.field+".concurrency"), s, &given.Concurrency)
 	return s
+}
+
+// concurrency checks the limit of a service.
+func (b *builder) concurrency(p place, s *Service, given *Concurrency) {
+	if reflect.ValueOf(*given).IsZero() {
+		return
+	}
+	in := func(field string) place { return at(-1, p.field+"."+field) }
+	c := &adaptive.Config{Min: cmp.Or(given.Min, 20)}
+	switch i := slices.Index(adaptives, given.Adaptive); {
+	case given.Adaptive == "" && b.has(in("adaptive")):
+	case i < 0:
+		b.add(in("adaptive"), "%s is %.80q; allowed: gradient, aimd", in("adaptive").field, given.Adaptive)
+	default:
+		c.Algorithm = adaptive.Algorithm(i)
+	}
+	b.between(in("min"), c.Min, 1, bounds.InProgress)
+	c.Max = b.between(in("max"), cmp.Or(given.Max, max(1000, c.Min)), c.Min, bounds.InProgress)
+	if given.Queue != (Queue{}) {
+		c.Queue.For = b.time(in("queue.for"), given.Queue.For, 0, time.Millisecond, time.Minute)
+		c.Queue.Most = b.between(in("queue.most"), cmp.Or(given.Queue.Most, 100), 1, bounds.Waiting)
+		if given.Queue.For == "" && !b.has(in("queue.for")) {
+			b.add(in("queue"), "queue.for is missing: how long a request may wait, such as for: 50ms")
+		}
+	}
+	if s.reserve = b.classes(in("reserve"), &given.Reserve, ""); s.reserve != nil {
+		if by := s.reserve.by; !by.source.known() {
+			b.add(in("reserve.by"), "%s is %.80q; allowed: header.NAME, query.NAME, cookie.NAME, user, client.ip, "+
+				"route, service, method or host, which are known before a request is forwarded",
+				in("reserve.by").field, given.Reserve.By)
+		}
+		for _, class := range s.reserve.classes {
+			c.Classes = append(c.Classes, adaptive.Class{Name: class.Name, Reserve: float64(class.Share) / 100})
+		}
+	}
+	s.Concurrency = c
+}
+
+// adaptives are the words of adaptive, in the order of adaptive.Algorithm.
+var adaptives = []string{"gradient", "aimd"}
+
+// known reports whether the source is a part of requests that gateways have without a rule.
+func (s source) known() bool {
+	switch s {
+	case sourceHeader, sourceQuery, sourceCookie, sourceUser, sourceIP, sourceRoute, sourceService, sourceMethod,
+		sourceHost:
+		return true
+	}
+	return false
 }
 
 // checkPath is the target of a check, in the characters of a path and a query (RFC 3986, sections 3.3 and 3.4).

@@ -266,6 +266,22 @@ type ServiceSpec struct {
 	MaxBody   string // of its routes that have none, as theirs
 	Health    Health
 	TLS       ServiceTLS // of https addresses
+
+	Concurrency Concurrency // the zero Concurrency is no limit
+}
+
+// A Concurrency limits the requests in progress at a service, by what the service says of its load.
+type Concurrency struct {
+	Adaptive string  // "gradient", which follows the latency, or "aimd", which follows refusals and errors
+	Min, Max int     // of the limit; 0: 20 and 1000
+	Queue    Queue   // the zero Queue is none
+	Reserve  Reserve // the zero Reserve is none
+}
+
+// A Queue holds requests that find a limit reached.
+type Queue struct {
+	For  string // how long a request may wait, as a duration such as "50ms"
+	Most int    // requests
 }
 
 // A Timeout has the times that a request may take, as durations such as "5s".

@@ -56,12 +56,14 @@ const (
 
 // Bounds of a gateway's services.
 const (
-	Services  = 1000 // services of a file
-	Routes    = 1000 // routes of a file
-	Addresses = 64   // addresses of a service
-	Weight    = 100  // weight of an address
-	Retries   = 3    // retries of a request
-	Failures  = 1000 // consecutive failures that eject an address
+	Services   = 1000      // services of a file
+	Routes     = 1000      // routes of a file
+	Addresses  = 64        // addresses of a service
+	Weight     = 100       // weight of an address
+	InProgress = 1_000_000 // requests in progress at a service
+	Waiting    = 100_000   // requests that wait for a service
+	Retries    = 3         // retries of a request
+	Failures   = 1000      // consecutive failures that eject an address
 )
 
 // Bounds of lists.

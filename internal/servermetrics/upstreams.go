@@ -21,6 +21,18 @@ var (
 		[]string{"service", "address"}, nil)
 	serviceInProgress = prometheus.NewDesc("weir_gateway_requests_in_progress",
 		"Requests in progress at an address.", []string{"service", "address"}, nil)
+	concurrencyLimit = prometheus.NewDesc("weir_gateway_concurrency_limit",
+		"Requests that may be in progress at a service now, by its adaptive limit.", []string{"service"}, nil)
+	concurrencyInFlight = prometheus.NewDesc("weir_gateway_concurrency_in_flight",
+		"Requests that a service with an adaptive limit has not answered yet.", []string{"service"}, nil)
+	concurrencyWaiting = prometheus.NewDesc("weir_gateway_concurrency_waiting",
+		"Requests in the queue of a service.", []string{"service"}, nil)
+	concurrencyLatency = prometheus.NewDesc("weir_gateway_concurrency_latency_seconds",
+		"Mean time to the head of the response: load=now, of the last window; load=none, without load.",
+		[]string{"service", "load"}, nil)
+	concurrencyRequests = prometheus.NewDesc("weir_gateway_concurrency_requests_total",
+		"Requests by class: admitted to the service, or refused because the adaptive limit is reached.",
+		[]string{"service", "class", "outcome"}, nil)
 )
 
 // The outcomes of an attempt, besides the first digit of the response's status.
@@ -39,6 +51,29 @@ type Service struct {
 	Name      string    `json:"name"`
 	Addresses []Address `json:"addresses"`
 	Retries   uint64    `json:"retries" doc:"Requests that were sent to another address."`
+
+	Concurrency *Concurrency `json:"concurrency,omitzero" doc:"The limit of requests in progress, of this node."`
+}
+
+// A Concurrency is the state of the limit of requests in progress at a service.
+type Concurrency struct {
+	Adaptive  string             `json:"adaptive" doc:"gradient or aimd."`
+	Min       int                `json:"min"`
+	Max       int                `json:"max"`
+	Limit     int                `json:"limit" doc:"In force now."`
+	InFlight  int                `json:"in_flight" doc:"Requests that the service has not answered yet."`
+	Waiting   int                `json:"waiting" doc:"Requests in the queue."`
+	Latency   float64            `json:"latency" doc:"Seconds to the head of a response; 0: not known."`
+	Unloaded  float64            `json:"unloaded" doc:"Seconds, without load; 0: not known."`
+	Measuring bool               `json:"measuring,omitzero" doc:"The limit is lowered to measure unloaded."`
+	Classes   []ConcurrencyClass `json:"classes" doc:"The most important first."`
+}
+
+// A ConcurrencyClass counts requests of a class.
+type ConcurrencyClass struct {
+	Name     string `json:"name" doc:"Empty: there are no classes."`
+	Admitted uint64 `json:"admitted"`
+	Refused  uint64 `json:"refused"`
 }
 
 // An Address is the state of an address of a service.
@@ -79,7 +114,8 @@ type upstreams struct {
 // Describe implements prometheus.Collector.
 func (*upstreams) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{routeRequests, serviceAttempts, serviceRetries, serviceEjections,
-		serviceHealthy, serviceInProgress} {
+		serviceHealthy, serviceInProgress, concurrencyLimit, concurrencyInFlight, concurrencyWaiting,
+		concurrencyLatency, concurrencyRequests} {
 		to <- d
 	}
 }
@@ -97,6 +133,9 @@ func (u *upstreams) Collect(to chan<- prometheus.Metric) {
 		for i := range s.Addresses {
 			s.Addresses[i].collect(to, s.Name)
 		}
+		if s.Concurrency != nil {
+			s.Concurrency.collect(to, s.Name)
+		}
 	}
 }
 
@@ -112,4 +151,19 @@ func (a *Address) collect(to chan<- prometheus.Metric, service string) {
 	}
 	to <- gauge(serviceHealthy, number(a.Healthy))
 	to <- gauge(serviceInProgress, float64(a.InProgress))
+}
+
+func (c *Concurrency) collect(to chan<- prometheus.Metric, service string) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{service}, labels...)...)
+	}
+	gauge(concurrencyLimit, float64(c.Limit))
+	gauge(concurrencyInFlight, float64(c.InFlight))
+	gauge(concurrencyWaiting, float64(c.Waiting))
+	gauge(concurrencyLatency, c.Latency, "now")
+	gauge(concurrencyLatency, c.Unloaded, "none")
+	for _, class := range c.Classes {
+		to <- counter(concurrencyRequests, class.Admitted, service, class.Name, "admitted")
+		to <- counter(concurrencyRequests, class.Refused, service, class.Name, "refused")
+	}
 }

@@ -12,6 +12,7 @@ import { Key } from './pages/key.js';
 import { Requests } from './pages/requests.js';
 import { Health } from './pages/health.js';
 import { Changes } from './pages/changes.js';
+import { Services } from './pages/services.js';
 import changes from './texts/changes.js';
 import frame from './texts/frame.js';
 import health from './texts/health.js';
@@ -20,9 +21,10 @@ import overview from './texts/overview.js';
 import requests from './texts/requests.js';
 import rule from './texts/rule.js';
 import samples from './texts/samples.js';
+import services from './texts/services.js';
 import units from './texts/units.js';
 
-addTexts(frame, overview, rule, key, samples, health, changes, requests, units);
+addTexts(frame, overview, rule, key, samples, health, changes, requests, services, units);
 
 // pages are by the first segment of their path. Those with a letter are in the navigation; "g" and it go there.
 const pages = {
@@ -31,6 +33,7 @@ const pages = {
 	key: { name: 'key', page: Key, letter: 'k' },
 	requests: { name: 'requests', page: Requests, letter: 'r' },
 	health: { name: 'health', page: Health, letter: 'h' },
+	services: { name: 'services', page: Services, letter: 's' },
 	changes: { name: 'changes', page: Changes, letter: 'c' },
 };
 

@@ -18,6 +18,7 @@ export default {
 	'nav.key': ['Key', '键'],
 	'nav.requests': ['Requests', '请求'],
 	'nav.health': ['Health', '健康'],
+	'nav.services': ['Services', '服务'],
 	'nav.changes': ['Changes', '变更'],
 	'nav.rule': ['Rule', '规则'],
 	'span.label': ['Interval', '时间范围'],

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/engine"
 	"github.com/weirproject/weir/internal/program"
@@ -315,7 +316,26 @@ func routesOf(set *rules.Set) (text string) {
 		for _, a := range s.Addresses {
 			addresses = append(addresses, fmt.Sprintf("%s weight %d", &a.URL, a.Weight))
 		}
-		text += "\nservice " + s.Name + " at " + strings.Join(addresses, ", ")
+		text += "\nservice " + s.Name + " at " + strings.Join(addresses, ", ") + concurrencyOf(s)
+	}
+	return text
+}
+
+// concurrencyOf says how the requests in progress at a service are limited.
+func concurrencyOf(s *rules.Service) string {
+	c := s.Concurrency
+	if c == nil {
+		return ""
+	}
+	text := fmt.Sprintf(", %d to %d requests at once by ", c.Min, c.Max)
+	if text += "latency"; c.Algorithm == adaptive.AIMD {
+		text = strings.TrimSuffix(text, "latency") + "refusals and errors"
+	}
+	if c.Queue.Most > 0 {
+		text += fmt.Sprintf(", %d wait for %v", c.Queue.Most, c.Queue.For)
+	}
+	for i, class := range c.Classes {
+		text += fmt.Sprintf("%s %s leaves %.0f%%", []string{", class", ","}[min(i, 1)], class.Name, 100*class.Reserve)
 	}
 	return text
 }

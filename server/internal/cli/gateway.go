@@ -44,6 +44,7 @@ func (v *server) openGateway(l *listener) error {
 		Answered:     sent.Answered,
 		Overrides:    v.engine.ForwardOverrides,
 		MaxRequests:  v.engine.UpstreamRequests,
+		User:         o.User,
 		Log:          v.log,
 		Observe:      func(status int, _ error) { sent.Failed(strconv.Itoa(status)) },
 	})

@@ -27,7 +27,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 const staticPrefix = Path + "/static/"
 
 // routes are the first segments of the pages' paths, which all have the same document; "" is the overview.
-var routes = []string{"", "rules", "key", "requests", "health", "changes"}
+var routes = []string{"", "rules", "key", "requests", "health", "services", "changes"}
 
 // A page is a file as it is sent.
 type page struct {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/requestid"
 	"github.com/weirproject/weir/internal/rpcstatus"
@@ -32,7 +33,8 @@ var errTotal = errors.New("the request took longer than timeout.total of its ser
 // fail responds in place of the upstream.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
-	if not := (*notConnected)(nil); !errors.As(err, &not) && !errors.Is(err, errTooMany) {
+	if not := (*notConnected)(nil); !errors.As(err, &not) && !errors.Is(err, errTooMany) &&
+		!errors.Is(err, adaptive.ErrRefused) {
 		httplimit.Unfinished(w) // the service may have done the work
 	}
 	g.report.failed(ServiceOf(r), r.Method, status, err)
@@ -56,7 +58,7 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 		return http.StatusGatewayTimeout, wording.Late
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, nil
-	case errors.Is(err, errTooMany):
+	case errors.Is(err, errTooMany), errors.Is(err, adaptive.ErrRefused):
 		return http.StatusServiceUnavailable, wording.Busy
 	case errors.As(err, &tooLarge), errors.As(uploadError(w), &tooLarge):
 		return http.StatusRequestEntityTooLarge, wording.TooLarge
@@ -107,6 +109,7 @@ type upload struct {
 	mu    sync.Mutex
 	begun bool
 	err   error
+	ended time.Time // at EOF
 }
 
 var errStopped = errors.New("proxy: upload stopped, because the response has ended")
@@ -131,7 +134,7 @@ func (u *upload) note(err error) {
 	defer u.mu.Unlock()
 	u.begun = true
 	if err != nil {
-		u.err = err
+		u.err, u.ended = err, time.Now()
 	}
 }
 

@@ -94,6 +94,8 @@ type Config struct {
 	// are answered 503 and stay charged. 0 is no bound. A rule with a concurrency limit protects the upstream; this
 	// protects the file descriptors of the process: one client connection with HTTP/2 takes many.
 	MaxRequests int
+	// User is the user of a request, by which services may tell classes of requests apart; nil: none.
+	User func(*http.Request) string
 	// Log gets at most one line a second for each kind of failure, with the method, the status and the error, but no
 	// paths and header fields, which may contain secrets. nil is slog.Default().
 	Log *slog.Logger
@@ -233,6 +235,7 @@ func (g *gateway) RoundTrip(r *http.Request) (response *http.Response, err error
 	began := time.Now()
 	if p := routedOf(r.Context()); p.route != nil {
 		response, err = p.route.service.send(p, r, g.Log, g.UpstreamHost)
+		p.answered(r, response, err, began)
 	} else {
 		response, err = g.Transport.RoundTrip(r)
 	}
@@ -252,6 +255,10 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	p := routedOf(r.Context())
 	if p.route != nil {
+		if err := p.admit(r, g.User); err != nil {
+			g.fail(answer, r, err)
+			return
+		}
 		p.is(forwarded)
 		defer p.finish()
 		if total := p.route.service.spec.Total; total > 0 {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
 )
@@ -26,6 +27,7 @@ type service struct {
 	pool      atomic.Pointer[pool]
 	watcher   *watcher
 	retries   *atomic.Uint64
+	limiter   *adaptive.Limiter // nil: none
 }
 
 // patience is how long a client waits at least that leaves because its request is not answered.

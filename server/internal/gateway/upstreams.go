@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/rules"
@@ -143,7 +144,8 @@ func (u *Upstreams) service(spec *rules.Service, old *service) (*service, error)
 	}
 	s.pool.Store(next)
 	s.watcher = newWatcher(s, u.log)
-	return s, nil
+	s.limiter, err = limiterOf(spec, old)
+	return s, err
 }
 
 // Close ends the checks of addresses. Prepare and the function that it returned must have ended.
@@ -157,7 +159,7 @@ func (u *Upstreams) Close() {
 func (u *Upstreams) Services() (list []servermetrics.Service) {
 	now := time.Now()
 	for _, s := range u.now.Load().services {
-		one := servermetrics.Service{Name: s.spec.Name, Retries: s.retries.Load()}
+		one := servermetrics.Service{Name: s.spec.Name, Retries: s.retries.Load(), Concurrency: s.concurrency()}
 		p := s.pool.Load()
 		for i := range p.members {
 			one.Addresses = append(one.Addresses, p.state(&p.members[i], now))
@@ -192,6 +194,7 @@ type routedRequest struct {
 	body     *upload       // nil: none
 	response responseBody  // that of the answer
 	timer    *time.Timer   // of timeout.total; nil: none
+	admitted bool          // by the limit of the service; it has a place there
 	counted  bool          // its outcome
 }
 
@@ -303,4 +306,5 @@ func (p *routedRequest) finish() {
 	if p.address != nil {
 		p.address.active.Add(-1)
 	}
+	p.release(adaptive.Ignored, 0)
 }

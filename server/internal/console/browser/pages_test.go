@@ -24,6 +24,7 @@ var pages = []struct{ name, path, english, chinese string }{
 	{"key", "/key", "Key", "键"},
 	{"requests", "/requests", "Records", "记录"},
 	{"health", "/health", "Health", "健康"},
+	{"services", "/services", "There are no services", "没有服务"},
 	{"changes", "/changes", "Changes", "变更"},
 }
 

@@ -1,0 +1,133 @@
+package httplimit_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/weirproject/weir/adaptive"
+	"github.com/weirproject/weir/httplimit"
+)
+
+func limited(t *testing.T, handler http.HandlerFunc) (*adaptive.Limiter, *httptest.Server) {
+	limiter, err := adaptive.New(adaptive.Config{Min: 1, Max: 1, Classes: []adaptive.Class{{Name: "all"}, {Name: "rest"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := httplimit.Adaptive(limiter, func(r *http.Request) int { return len(r.Header["X-Class"]) }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(limit(handler))
+	t.Cleanup(server.Close)
+	return limiter, server
+}
+
+func TestAdaptiveRefusesBeyondTheLimit(t *testing.T) {
+	inside, leave := make(chan bool), make(chan bool)
+	limiter, server := limited(t, func(http.ResponseWriter, *http.Request) { inside <- true; <-leave })
+	go server.Client().Get(server.URL)
+	<-inside
+	response, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(response.Body)
+	if response.StatusCode != 503 || response.Header.Get("Retry-After") != "1" ||
+		response.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("answered %d %v %s, want a problem with 503", response.StatusCode, response.Header, body)
+	}
+	leave <- true
+	released(t, limiter)
+}
+
+// released waits until no request has a place.
+func released(t *testing.T, limiter *adaptive.Limiter) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); limiter.State().InFlight > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a place was not given back")
+		}
+	}
+}
+
+func TestAdaptiveGivesPlacesBack(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"stream": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+		"websocket": func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				io.Copy(io.Discard, conn)
+			}
+		},
+		"client that left": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			limiter, server := limited(t, handler)
+			ctx, cancel := context.WithCancel(t.Context())
+			r, _ := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
+			go server.Client().Do(r)
+			for end := time.Now().Add(10 * time.Second); limiter.State().Classes[0].Admitted == 0; {
+				if time.Now().After(end) {
+					t.Fatal("the request did not begin")
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if name == "client that left" {
+				cancel()
+			}
+			released(t, limiter)
+			cancel()
+		})
+	}
+}
+
+// Windows of the start have 40 requests, after two for each of the first limit.
+func TestAdaptiveCountsLatencyOfAnswersOnly(t *testing.T) {
+	for status, counts := range map[int]bool{200: true, 404: true, 429: false, 500: false, 503: false} {
+		limiter, err := adaptive.New(adaptive.Config{Min: 1, Max: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit, _ := httplimit.Adaptive(limiter, nil, nil)
+		handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Millisecond)
+			w.WriteHeader(status)
+		}))
+		for range 60 {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}
+		if s := limiter.State(); (s.Latency > 0) != counts {
+			t.Errorf("latency is %v after responses of %d", s.Latency, status)
+		}
+	}
+}
+
+func ExampleAdaptive() {
+	limiter, err := adaptive.New(adaptive.Config{
+		Min: 20, Max: 2000,
+		Classes: []adaptive.Class{{Name: "critical"}, {Name: "default", Reserve: 0.2}},
+		Queue:   adaptive.Queue{For: 50 * time.Millisecond, Most: 100},
+	})
+	if err != nil {
+		panic(err)
+	}
+	limit, err := httplimit.Adaptive(limiter, func(r *http.Request) int {
+		if r.URL.Path == "/checkout" {
+			return 0
+		}
+		return 1
+	}, nil)
+	if err != nil {
+		panic(err)
+	}
+	shop := http.NewServeMux()
+	http.Handle("/", limit(shop))
+}

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/weirproject/weir/adaptive"
+	"github.com/weirproject/weir/internal/servermetrics"
+	"github.com/weirproject/weir/internal/webvalues"
+	"github.com/weirproject/weir/rules"
+)
+
+// limiterOf makes the limiter of a service; nil without one. It keeps what the limiter of old has learned, the service
+// of the same name before, which may be nil.
+func limiterOf(spec *rules.Service, old *service) (*adaptive.Limiter, error) {
+	if spec.Concurrency == nil {
+		return nil, nil
+	}
+	known := old != nil && old.limiter != nil
+	if known && reflect.DeepEqual(spec.Concurrency, old.spec.Concurrency) {
+		return old.limiter, nil
+	}
+	l, err := adaptive.New(*spec.Concurrency)
+	if err == nil && known && spec.Concurrency.Algorithm == old.spec.Concurrency.Algorithm {
+		l.Adopt(old.limiter)
+	}
+	return l, err
+}
+
+// admit takes a place at the service of a request, for which the request may wait.
+func (p *routedRequest) admit(r *http.Request, user func(*http.Request) string) error {
+	s := p.route.service
+	if s.limiter == nil {
+		return nil
+	}
+	class := 0
+	if len(s.spec.Concurrency.Classes) > 0 {
+		view := p.request
+		view.Route, view.Service = p.route.Name, s.spec.Name
+		if user != nil {
+			view.User = user(r)
+		}
+		a := &attributes{}
+		a.Host, a.RawQuery, a.Fields, a.Kind = r.Host, r.URL.RawQuery, r.Header, p.table.set.ServiceKind()
+		view.Attributes = a
+		class = s.spec.ClassOf(&view)
+	}
+	err := s.limiter.Acquire(r.Context(), class)
+	p.admitted = err == nil
+	return err
+}
+
+// attributes are the values of a request by which its class is found.
+type attributes struct{ webvalues.Request }
+
+// Descriptor implements rules.Attributes.
+func (*attributes) Descriptor(string) string { return "" }
+
+// release gives the place of a request back, once.
+func (p *routedRequest) release(outcome adaptive.Outcome, took time.Duration) {
+	if p.admitted {
+		p.admitted = false
+		p.route.service.limiter.Release(outcome, took)
+	}
+}
+
+// answered gives the place of a request back when the head of its response is there, so that streams and WebSockets
+// hold none, and the latency is that of the time in which the place was held. The time in which a client sends its body
+// is not the service's.
+func (p *routedRequest) answered(r *http.Request, response *http.Response, err error, began time.Time) {
+	if !p.admitted {
+		return
+	}
+	ended := true
+	if p.body != nil {
+		p.body.mu.Lock()
+		ended = p.body.err == io.EOF
+		if ended && p.body.ended.After(began) {
+			began = p.body.ended
+		}
+		p.body.mu.Unlock()
+	}
+	p.release(p.outcome(r, response, err, ended), time.Since(began))
+}
+
+// outcome is what the end of a request says of its service. A 429 is about the client. Other errors of the service are
+// often faster than its answers.
+func (p *routedRequest) outcome(r *http.Request, response *http.Response, err error, ended bool) adaptive.Outcome {
+	if err != nil {
+		cause := context.Cause(r.Context())
+		if _, unread := p.body.used(); unread || cause != nil && cause != errTotal {
+			return adaptive.Ignored
+		}
+		return adaptive.Overloaded
+	}
+	switch status := response.StatusCode; {
+	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout,
+		response.Header.Get("Grpc-Status") == "14": // UNAVAILABLE
+		return adaptive.Overloaded
+	case status >= 500, status == http.StatusTooManyRequests, !ended:
+		return adaptive.Ignored
+	}
+	return adaptive.Answered
+}
+
+// concurrency is the state of the limit for metrics and operators; nil without one.
+func (s *service) concurrency() *servermetrics.Concurrency {
+	if s.limiter == nil {
+		return nil
+	}
+	state := s.limiter.State()
+	c := &servermetrics.Concurrency{Adaptive: "gradient", Min: s.spec.Concurrency.Min, Max: s.spec.Concurrency.Max,
+		Limit: state.Limit, InFlight: state.InFlight, Waiting: state.Waiting, Measuring: state.Measuring,
+		Latency: state.Latency.Seconds(), Unloaded: state.Unloaded.Seconds()}
+	if s.spec.Concurrency.Algorithm == adaptive.AIMD {
+		c.Adaptive = "aimd"
+	}
+	for _, class := range state.Classes {
+		c.Classes = append(c.Classes, servermetrics.ConcurrencyClass(class))
+	}
+	return c
+}
