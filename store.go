@@ -117,8 +117,9 @@ func (d Decision) RetryAfterSeconds() (n int64, ok bool) {
 // Each method checks its whole input before it charges anything ([Check] does it) and
 // fills decisions, which has one element a claim, or is nil.
 //
-// A store does not keep claims or the bytes of their keys and leases after a method returns, because
-// callers have them in a buffer that they reuse; it keeps copies.
+// A store does not keep claims or the bytes of their keys after a method returns, because
+// callers build keys in a buffer that they reuse; it keeps copies. It may keep the string of a
+// lease, whose bytes must not change.
 type Store interface {
 	// Decide asks for times identical requests at one instant, grants as many of them
 	// as fit every claim (0 ≤ granted ≤ times) and charges each claim its cost × granted.

@@ -75,7 +75,7 @@ func (m *modelStore) charge(c *weir.Claim, n, now int64) {
 	held, isHeld := m.keyModel(c).(model.Holder)
 	switch {
 	case isHeld && n > 0 && c.Lease != "":
-		held.Take(c.Limit, strings.Clone(c.Lease), c.Cost, now)
+		held.Take(c.Limit, c.Lease, c.Cost, now)
 	case !isHeld && c.Cost*n > 0 && c.Settle:
 		m.written(c, now).Settle(c.Limit, c.Cost*n, now)
 	case !isHeld && c.Cost*n > 0:

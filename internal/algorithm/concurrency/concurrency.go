@@ -49,15 +49,10 @@ func (s *State) Live(id string, now int64) bool {
 // Take gives n units to id until now + ttl. A lease that is held already is renewed,
 // with the units it has.
 func (s *State) Take(l *weir.Limit, id string, n, now int64) {
-	place, held := s.find(id)
-	if held {
-		lease := s.remove(place)
-		id = lease.ID
-		if lease.Expires > now {
+	if place, ok := s.find(id); ok {
+		if lease := s.remove(place); lease.Expires > now {
 			n = lease.Units
 		}
-	} else {
-		id = strings.Clone(id) // the caller may reuse its buffer
 	}
 	s.purge(now)
 	s.put(Lease{ID: id, Units: n, Expires: now + l.Period()})

@@ -61,7 +61,8 @@ func (a *ask) rulesRequest() *rules.Request {
 
 // gateAsk is the ask for the gate. A claim without a cost has the cost of the ask.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
-	g := gate.Ask{Times: a.times, Lease: a.lease, ID: a.id, Keep: a.keep, Rules: a.attributes.body.rules}
+	// The store may keep the lease, and a's texts are in a buffer that the next request uses.
+	g := gate.Ask{Times: a.times, Lease: strings.Clone(a.lease), ID: a.id, Keep: a.keep, Rules: a.attributes.body.rules}
 	if a.cost >= 0 {
 		g.Cost = &a.cost
 	}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -50,5 +51,20 @@ func TestCallerThatLeftHoldsNothing(t *testing.T) {
 				t.Errorf("%v slots are free, want %v", got, want)
 			}
 		})
+	}
+}
+
+// TestLeaseOfTheCallerStays: the text of a request lies in a buffer that the next request uses, and the store keeps the
+// lease.
+func TestLeaseOfTheCallerStays(t *testing.T) {
+	s := serve(t, handler(t, memstore.New(), "rules: []"))
+	held := s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl 1h","key":"partner"}],`+
+		`"lease":"id-of-the-caller"}`).at("lease.token")
+	for range 20 {
+		s.post("/v1/acquire", `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl 1h","key":"another"}],`+
+			`"lease":"another-id-of-another-caller"}`)
+	}
+	if got := s.post("/v1/renew", fmt.Sprintf(`{"token":%q}`, held)).at("renewed"); got != true {
+		t.Errorf("renewed is %v", got)
 	}
 }
