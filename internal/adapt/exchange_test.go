@@ -107,7 +107,9 @@ func TestChangesReachTheFramework(t *testing.T) {
 		t.Errorf("the request was changed by %v, the response has %v", f.replaced, f.response)
 	}
 	passed := serveFake(f, "/", func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 429) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "no", http.StatusTooManyRequests)
+		})
 	})
 	if passed || f.status != 429 || f.refusal != "no\n" || len(f.replaced) != 0 {
 		t.Errorf("a refusal: %v %d %q", passed, f.status, f.refusal)

@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -111,8 +110,8 @@ func TestTokensDuringAnOutage(t *testing.T) {
 				redistest.Await(t, "the cost of "+path, func() bool { stored = o.stored(api); return stored >= 0 })
 				used, expected, unsure := o.models.used[api].Load(), o.models.expected[api].Load(), o.unsure[api].Load()
 				if used > int64(tokens) || stored < expected || stored > expected+unsure {
-					t.Error(fmt.Sprintf("%s: %d of %d tokens are used, and %d charged, of which %d to %d should be", path, used,
-						tokens, stored, expected, expected+unsure))
+					t.Errorf("%s: %d of %d tokens are used, and %d charged, of which %d to %d should be", path, used,
+						tokens, stored, expected, expected+unsure)
 				}
 			}
 			t.Logf("%d answers, %d broken, %d that Redis did not decide or settle", o.models.whole.Load(),
