@@ -44,7 +44,7 @@ const fairWord = "fair_"
 
 func (s Fair) compile(l *Limit) error {
 	if s.Of == nil {
-		return invalid("fair", "nothing", "a FixedWindow, Calendar, SlidingCounter or Concurrency")
+		return invalid("fair", "nothing", "a FixedWindow, Calendar or Concurrency")
 	}
 	whole := &Limit{name: l.name, spec: s.Of}
 	if err := s.Of.compile(whole); err != nil {
@@ -65,8 +65,8 @@ func (s Fair) compile(l *Limit) error {
 func (s Fair) check(whole *Limit) error {
 	switch {
 	case fairOf[whole.algorithm] == 0:
-		return invalid("fair", s.Of, "a fixed_window, calendar, sliding_counter or concurrency: a "+
-			whole.algorithm.String()+" has no usage to share")
+		return invalid("fair", s.Of, "a fixed_window, calendar or concurrency: a "+
+			whole.algorithm.String()+" cannot be shared")
 	case s.Above < 0 || s.Above > 100:
 		return invalid("above", s.Above, "0 to 100 per cent")
 	case s.keys() < 1 || s.keys() > MaxFairKeys:

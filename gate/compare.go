@@ -69,7 +69,8 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 		key = unsafe.String(&v.keys[start], len(v.keys)-start)
 	}
 	for _, limit := range c.Limits() {
-		v.addOf(rule, class, weir.Claim{Key: key, Limit: limit, Cost: cost, Floor: class.Floor(limit)})
+		claim := weir.Claim{Key: key, Limit: limit, Cost: cost, Floor: class.Floor(limit)}
+		v.addOf(rule, class, v.withMember(rule, r, claim))
 		v.about[len(v.about)-1].candidate = true
 	}
 	f.to = len(v.claims)

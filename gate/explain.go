@@ -52,6 +52,8 @@ type ExplainedLimit struct {
 	Limit      string   `json:"limit"`
 	Cost       int64    `json:"cost" doc:"Of the request."`
 	Floor      int64    `json:"floor,omitzero" doc:"Units that the request's class leaves to others."`
+	Member     string   `json:"member,omitzero" doc:"Who asks, of those that share the limit."`
+	Weight     int64    `json:"weight,omitzero" doc:"Of the member."`
 	Remaining  int64    `json:"remaining"`
 	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
 	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
@@ -192,6 +194,9 @@ func explainedRule(rule *rules.Rule, key string) ExplainedRule {
 func explainedLimit(claim *weir.Claim, d *weir.Decision) ExplainedLimit {
 	e := ExplainedLimit{Name: claim.Limit.Name(), Limit: claim.Limit.String(), Cost: claim.Cost, Floor: claim.Floor,
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
+	if claim.Limit.Whole() != nil {
+		e.Member, e.Weight = readable(claim.Member), claim.Weight
+	}
 	if d.RetryAfter != weir.Never {
 		seconds := d.RetryAfter.Seconds()
 		e.RetryAfter = &seconds

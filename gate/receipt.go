@@ -50,7 +50,7 @@ func (v *Verdict) Receipt() (list Receipt) {
 			continue // a cost of 0 has taken no lease
 		}
 		claim := *c.Claim
-		claim.Key = strings.Clone(claim.Key)
+		claim.Key, claim.Member = strings.Clone(claim.Key), strings.Clone(claim.Member)
 		claim.Cost *= c.Granted
 		claim.Delay = c.Decision.Delay
 		list = append(list, Charged{Rule: c.Rule, Claim: claim, Taken: c.Decision.At, Local: c.Local,

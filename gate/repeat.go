@@ -52,7 +52,7 @@ func (v *Verdict) addLimits(
 	from, class := len(v.claims), rule.ClassOf(r)
 	for _, limit := range limits {
 		claim.Limit, claim.Floor = limit, class.Floor(limit)
-		v.addOf(rule, class, claim)
+		v.addOf(rule, class, v.withMember(rule, r, claim))
 	}
 	ids := rule.IDs()
 	if ids == nil || ask.Times != 1 {

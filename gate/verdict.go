@@ -462,6 +462,17 @@ func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {
 	v.addOf(rule, nil, claim)
 }
 
+// withMember is the claim with the request's member, if members share its limit.
+func (v *Verdict) withMember(rule *rules.Rule, r *rules.Request, claim weir.Claim) weir.Claim {
+	if claim.Limit.Whole() == nil {
+		return claim
+	}
+	start := len(v.keys)
+	v.keys, claim.Weight = rule.AppendMember(v.keys, r)
+	claim.Member = unsafe.String(unsafe.SliceData(v.keys[start:]), len(v.keys)-start)
+	return claim
+}
+
 // addOf is add for a claim of a request's class.
 func (v *Verdict) addOf(rule *rules.Rule, class *rules.Class, claim weir.Claim) {
 	v.claims = append(v.claims, claim)

@@ -74,8 +74,8 @@ func counts(broad, narrow *Spec) bool {
 func (l *linter) likeness(i int) string {
 	s, rule := &l.file.Rules[i], l.set.rules[i]
 	return fmt.Sprintf("%t %q %q %q %+v %t %q %q %t %d %v", rule.described, fmt.Sprint(s.CountIf), fmt.Sprint(s.Once),
-		fmt.Sprint(s.Reserve), rule.cost, rule.full, rule.onMissing, rule.onStoreError, rule.holdUntilDone, rule.lease,
-		rule.ceiling)
+		fmt.Sprint(s.Reserve, s.Fair), rule.cost, rule.full, rule.onMissing, rule.onStoreError, rule.holdUntilDone,
+		rule.lease, rule.ceiling)
 }
 
 // within reports whether rule k is for all requests of rule i and more, and refuses first.

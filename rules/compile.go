@@ -231,6 +231,9 @@ func (b *builder) limits(p place, given []string, s *Spec, rule *Rule, named boo
 		if limit == nil {
 			continue
 		}
+		if rule.fair != nil {
+			limit = b.share(item, limit, rule.fair)
+		}
 		if rule.full && limit.Leases() {
 			b.add(item, "charge: full cannot be of %s: leases are held, not owed", limit)
 		}
@@ -305,7 +308,7 @@ func (b *builder) limit(p place, name, prefix, text string, cost int64) *weir.Li
 		return nil
 	}
 	if _, fair := spec.(weir.Fair); fair {
-		b.add(p, "limit %q has no members in a rule; allowed: the limit that is shared", text)
+		b.add(p, "limit %q has no members in a rule; write the limit that is shared, and fair", text)
 		return nil
 	}
 	limit, err := weir.NewLimit(name, spec)

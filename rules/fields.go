@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
 	"github.com/weirproject/weir/internal/servicekind"
 )
@@ -133,6 +134,8 @@ var ruleFields = mapping[Spec]{"rule", "", []field[Spec]{
 		"what the [units](counting.md#units) are, such as `tokens`, or `USD/1000000` for millionths of one", "no name"},
 	{"reserve", nested(&reserveFields, func(s *Spec) *Reserve { return &s.Reserve }),
 		"parts of the limits that [less important requests](counting.md#reserve) leave to others", "none"},
+	{"fair", nested(&fairFields, func(s *Spec) *Fair { return &s.Fair }),
+		"who shares the limits of the rule [fairly](fair.md#in-rules)", "nobody"},
 	{"stream", nested(&streamFields, func(s *Spec) *Stream { return &s.Stream }),
 		"how [streams](../howto/llm.md#streams) are counted", "by `cost.settle`"},
 	{"count_if", nested(&countIfFields, func(s *Spec) *CountIf { return &s.CountIf }),
@@ -407,6 +410,19 @@ var reserveFields = mapping[Reserve]{"reserve", "leave it out", []field[Reserve]
 		"at most 16 values, each with the part of the limit that it leaves to others: `0%` to `99%`", required},
 	{"otherwise", text("text", func(r *Reserve) *string { return &r.Otherwise }),
 		"the class of requests with another value, or without one", "the class with the largest part"},
+}}
+
+var fairFields = mapping[Fair]{"fair", "leave it out", []field[Fair]{
+	{"by", list("component", bounds.Components, func(f *Fair) *[]string { return &f.By }),
+		"[components](keys.md#key) that name a member, such as a tenant", required},
+	{"above", text("percent", func(f *Fair) *string { return &f.Above }),
+		"`0%` to `100%`: the part of the limit that is for anybody; beyond it a member has its share", "`50%`"},
+	{"weights", value[Fair]{shape: shape{name: "weights"}, read: (*decoder).weights},
+		"at most 64 values, each with a weight from 1 to 1000; the weight of others is 1", "all weigh the same"},
+	{"weight_by", text("component", func(f *Fair) *string { return &f.WeightBy }),
+		"the component with these values, such as the plan of a tenant", "the one in `by`"},
+	{"max_keys", count(weir.MaxFairKeys, func(f *Fair) *int { return &f.MaxKeys }),
+		"1 to 10000: how many members are told apart; all others have one share", "10000"},
 }}
 
 var streamFields = mapping[Stream]{"stream", "leave it out", []field[Stream]{

@@ -37,7 +37,8 @@ func sectionOf[T any](m *mapping[T]) section {
 func sections() []section {
 	list := []section{sectionOf(&fileFields), sectionOf(&ruleFields), sectionOf(&matchFields), sectionOf(&alternativeFields),
 		sectionOf(&regexFields), sectionOf(&mcpFields), sectionOf(&windowFields),
-		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&reserveFields), sectionOf(&streamFields),
+		sectionOf(&overrideFields), sectionOf(&costFields), sectionOf(&reserveFields), sectionOf(&fairFields),
+		sectionOf(&streamFields),
 		sectionOf(&countIfFields), sectionOf(&banFields),
 		sectionOf(&candidateFields), sectionOf(&onceFields), sectionOf(&overlayFields),
 		sectionOf(&responseFields), sectionOf(&listFields), sectionOf(&serviceFields), sectionOf(&timeoutFields),
@@ -218,7 +219,7 @@ func TestReferenceIsGenerated(t *testing.T) {
 	for page, tables := range map[string]int{"reference/rules.md": 2, "reference/matching.md": 2, "reference/keys.md": 0,
 		"reference/exceptions.md": 2, "reference/counting.md": 3, "reference/repeated-requests.md": 1,
 		"reference/rollout.md": 1, "reference/responses.md": 1, "reference/services.md": 7, "reference/server.md": 1,
-		"reference/overlay.md": 1} {
+		"reference/fair.md": 1, "reference/overlay.md": 1} {
 		referenceIsGenerated(t, "../docs/"+page, tables)
 	}
 }

@@ -59,6 +59,7 @@ func lint(file *File, set *Set, r *report) []Problem {
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
 		l.reserve(i, rule)
+		l.fair(i, s, rule)
 		l.candidate(i, rule)
 	}
 	_, without := l.file.overlaid(nil)

@@ -24,7 +24,7 @@ type OverlaySpec struct {
 // overlayWords are the fields that an overlay may set: no field that changes which requests a rule matches, or by which
 // key it counts.
 var overlayWords = []string{"algorithm", "mode", "ban", "candidate", "enforce_percent", "cost", "unit", "reserve",
-	"charge", "on_store_error", "response", "message", "label", "description", "labels", "lease_percent",
+	"fair", "charge", "on_store_error", "response", "message", "label", "description", "labels", "lease_percent",
 	"local_ceiling"}
 
 // overlayAlgorithms are the algorithms that count N/PERIOD.

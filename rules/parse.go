@@ -329,6 +329,12 @@ func (d *decoder) shares(p place, n *yaml.Node, r *Reserve) {
 	d.names(p, n, func(p place, name string, n *yaml.Node) { r.Classes[name] = d.text(p, n) })
 }
 
+// weights reads values, each with a number.
+func (d *decoder) weights(p place, n *yaml.Node, f *Fair) {
+	f.Weights = make(map[string]int64)
+	d.names(p, n, func(p place, name string, n *yaml.Node) { f.Weights[name] = d.units(p, n) })
+}
+
 // labels reads names, each with a value.
 func (d *decoder) labels(p place, n *yaml.Node, s *Spec) {
 	s.Labels = make(map[string]string)

@@ -116,7 +116,8 @@ func (s *Spec) tellsTools() bool {
 
 // readsMCP reports whether a component of the rule is a part of messages.
 func (s *Spec) readsMCP() bool {
-	components := slices.Concat(s.Key, s.Candidate.Key, []string{s.Cost.By, s.Cost.Learn, s.Once.By, s.Reserve.By},
+	components := slices.Concat(s.Key, s.Candidate.Key, s.Fair.By,
+		[]string{s.Cost.By, s.Cost.Learn, s.Once.By, s.Reserve.By, s.Fair.WeightBy},
 		slices.Collect(maps.Keys(s.Allow)), slices.Collect(maps.Keys(s.Deny)))
 	return slices.ContainsFunc(components, isOf(sourceMCPMethod)) ||
 		slices.ContainsFunc(components, isOf(sourceMCPTool))

@@ -90,6 +90,12 @@ func (r *Rule) everyComponent() []component {
 	if r.reserve != nil {
 		components = append(components, r.reserve.by)
 	}
+	if r.fair != nil {
+		components = append(components, r.fair.by...)
+		if r.fair.weigh != nil {
+			components = append(components, *r.fair.weigh)
+		}
+	}
 	if l := r.cost.learn; l != nil && l.by != nil {
 		components = append(components, *l.by)
 	}

@@ -25,6 +25,7 @@ type Rule struct {
 	unit          Unit
 	metered       bool     // see Metered
 	reserve       *reserve // nil: all requests are of one class
+	fair          *fair    // nil: nobody shares the limits
 	asksUsage     bool     // see Addition
 	passed        sum      // see Passed
 	stream        *stream  // nil: the response is not charged while it is streamed
@@ -94,7 +95,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.mode = word(b, at(i, "mode"), s.Mode, modes)
 	rule.onStoreError = word(b, at(i, "on_store_error"), s.OnStoreError, onStoreError)
 	word(b, at(i, "preset"), s.Preset, presetWords)
-	rule.cost, rule.reserve = b.cost(i, s), b.reserve(i, s)
+	rule.cost, rule.reserve, rule.fair = b.cost(i, s), b.reserve(i, s), b.fair(i, s)
 	rule.unit, rule.metered = b.unit(i, s.Unit, &rule.cost)
 	b.streams(i, s, rule)
 	rule.full = word(b, at(i, "charge"), s.Charge, charges) == ChargeFull

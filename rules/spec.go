@@ -54,6 +54,7 @@ type Spec struct {
 	Unit         string              // such as "tokens", or "USD/1000000" for a millionth: see Unit; "": it has no name
 	Cost         Cost                // the zero Cost is 1, and callers may state another
 	Reserve      Reserve             // the zero Reserve is none
+	Fair         Fair                // the zero Fair is none
 	Stream       Stream              // how streams are counted
 	CountIf      CountIf             // the zero CountIf counts every request
 	Charge       Charge              // "" is ChargeFitting
@@ -152,6 +153,15 @@ type Reserve struct {
 	By        string            // a component, whose values are the classes
 	Classes   map[string]string // the part that a class leaves to others, "0%" to "99%", by value
 	Otherwise string            // the class of other values; "": the one with the largest part
+}
+
+// A Fair says how members share the limits of a rule: see weir.Fair.
+type Fair struct {
+	By       []string         // components that name the member
+	Above    string           // the part of the limit that is for anybody, "0%" to "100%"; "": 50%
+	Weights  map[string]int64 // 1 to weir.MaxWeight by value; that of others is 1
+	WeightBy string           // a component, whose values have the weights; "": the one in By
+	MaxKeys  int              // members that are told apart; 0: weir.MaxFairKeys
 }
 
 // A CountIf selects responses by every condition that is not empty: only their requests count. A request is charged

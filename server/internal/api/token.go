@@ -48,6 +48,9 @@ type charged struct {
 	Delay int64  `json:"d,omitzero"` // µs of the grant's delay
 	Rule  string `json:"u,omitzero"` // with count_if, metered, or of a lease
 	Once  bool   `json:"i,omitzero"` // of an id
+
+	Member []byte `json:"m,omitzero"` // of a fair limit
+	Weight int64  `json:"w,omitzero"`
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
@@ -62,7 +65,7 @@ func (t *token) with(c *gate.Charged) {
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
 		Key: []byte(claim.Key), Cost: claim.Cost, Taken: int64(c.Taken), Lease: claim.Lease,
 		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds(), Rule: rule,
-		Once: claim.Once})
+		Once: claim.Once, Member: []byte(claim.Member), Weight: claim.Weight})
 }
 
 // leases are the part of a receipt that has leases.
@@ -115,7 +118,7 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 			limit = inRule(rule, limit)
 		}
 		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Once: c.Once,
-			Delay: time.Duration(c.Delay) * time.Microsecond}
+			Member: string(c.Member), Weight: c.Weight, Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Rule: rule, Claim: claim, Taken: weir.Instant(c.Taken),
 			Fixed: c.Fixed, Local: c.Local}
 		times := int64(1)

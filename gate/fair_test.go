@@ -1,0 +1,51 @@
+package gate_test
+
+import (
+	"testing"
+
+	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/gatetest"
+	"github.com/weirproject/weir/memstore"
+	"github.com/weirproject/weir/rules"
+)
+
+const shared = `rules:
+  - name: search
+    limit: fixed_window 100/1h epoch
+    fair: {by: [user], above: 0%, weights: {gold: 3}, weight_by: service}
+    candidate: {limit: fixed_window 200/1h epoch}
+`
+
+// TestMembersShareALimit: beside each other, members pass as their weights are. A member that settles, gives its own
+// units back.
+func TestMembersShareALimit(t *testing.T) {
+	g := gatetest.New(t, memstore.New(), shared)
+	ask := func(user, plan string, cost int64) (v gate.Verdict) {
+		request := &rules.Request{User: user, Service: plan}
+		if err := g.Decide(t.Context(), request, gate.Ask{Times: 1, Cost: &cost}, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	passes := func(user, plan string, cost int64, want gate.Outcome) gate.Verdict {
+		t.Helper()
+		v := ask(user, plan, cost)
+		if v.Outcome != want {
+			t.Errorf("%s, %d units: %v, want %v", user, cost, v.Outcome, want)
+		}
+		return v
+	}
+	first := passes("ann", "gold", 60, gate.Passed)
+	passes("bob", "free", 25, gate.Passed)
+	passes("ann", "gold", 16, gate.Refused)
+	if err := g.Settle(t.Context(), first.Receipt(), 10); err != nil {
+		t.Fatal(err)
+	}
+	passes("ann", "gold", 66, gate.Refused)
+	v := passes("ann", "gold", 65, gate.Passed)
+	request := &rules.Request{User: "ann", Service: "gold"}
+	limit := v.Explain(nil, request).Rules[0].Limits[0]
+	if limit.Member != "user=3:ann" || limit.Weight != 3 {
+		t.Errorf("explained as %+v", limit)
+	}
+}
