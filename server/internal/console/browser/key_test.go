@@ -158,7 +158,7 @@ func TestRequestIsFoundByItsID(t *testing.T) {
 		t.Error("an unknown request passes every rule")
 	}
 	b.click("a", "Search the requests of all nodes")
-	b.see("No such request since ")
+	b.see("No such record since ")
 	b.goTo("/requests?lang=en&request_id=req-1")
 	b.until(`document.querySelector('tbody tr')`)
 	if row := b.text("tbody tr"); !strings.Contains(row, "203.0.113.7") || !strings.Contains(row, "limit exceeded") ||
@@ -166,7 +166,7 @@ func TestRequestIsFoundByItsID(t *testing.T) {
 		t.Error(row)
 	}
 	b.goTo("/requests?lang=en&path=/export*")
-	b.see("No such request since ")
+	b.see("No such record since ")
 	b.goTo("/requests?lang=en&path=/log*&key=203.0.113.7")
 	b.see("GET /login")
 	b.usable("requests")
