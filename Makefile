@@ -17,7 +17,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 MODULES := $(shell go list -m -f '{{.Dir}}')
 APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/internal/agents deploy/release
 
-.PHONY: test tools compiler check fuzz plain cover race run bench dist fmt tidy diagrams
+.PHONY: test tools compiler check fuzz plain cover race run bench dist site fmt tidy diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
 export UNSTEADY := $(CURDIR)/.ci/unsteady
@@ -192,6 +192,24 @@ $(CHART):
 	pip3 install -q --disable-pip-version-check --root-user-action ignore --target "$$new/tree" \
 		-r deploy/helm/requirements.txt && \
 	mv -T "$$new/tree" $@
+
+# mkdocs with its theme, as Python's modules.
+MKDOCS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir/mkdocs-1
+
+# site makes the pages of docs/ a site in site/, which needs no other host, and fails if a page of it links nowhere, stands
+# outside the navigation, or loads anything from elsewhere. To read it: python3 -m http.server -d site
+site: $(MKDOCS)
+	@PYTHONPATH="$(MKDOCS)" NO_MKDOCS_2_WARNING=1 python3 -m mkdocs build --clean -f tools/site/mkdocs.yml
+	@! grep -rnoE --include='*.html' '(<(script|img|iframe|source)[^>]* src|<link[^>]* href)="?(https?:)?//[^ >]+' site
+	@! grep -rnoE --include='*.css' '(url\(|@import )["'"'"']?(https?:)?//[^ )]+' site
+
+$(MKDOCS): tools/site/requirements.txt
+	@$(call install,pip3:python3-pip)
+	@echo "==> fetching $(notdir $@)"; \
+	mkdir -p $(dir $@) && new=$$(mktemp -d $@.XXXXXX) && trap 'rm -rf "$$new"' EXIT && \
+	pip3 install -q --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes --target "$$new/tree" \
+		-r tools/site/requirements.txt && \
+	rm -rf $@ && mv -T "$$new/tree" $@ && touch $@
 
 fmt:
 	gofmt -w .

@@ -52,6 +52,27 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// TestEveryPageIsInTheNavigation: docs/README.md is the list of pages, of which the site makes its navigation. Links in
+// the first column of a table are entries there.
+func TestEveryPageIsInTheNavigation(t *testing.T) {
+	text, err := read("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "|") {
+			entries.WriteString(strings.Split(line, "|")[1])
+		}
+	}
+	for _, page := range documents(t) {
+		name, inDocs := strings.CutPrefix(page, "docs/")
+		if inDocs && name != "README.md" && !strings.Contains(entries.String(), "]("+name+")") {
+			t.Errorf("no table of docs/README.md has %s in its first column", name)
+		}
+	}
+}
+
 var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 
 // hasHeading compares as GitHub makes anchors of headings.

@@ -23,6 +23,9 @@ func files(suffixes ...string) (paths []string, err error) {
 		if entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".ci" {
 			return fs.SkipDir
 		}
+		if path == filepath.Join(root, "site") { // what make site has built
+			return fs.SkipDir
+		}
 		if entry.Name() == ".git" { // a file in a linked worktree: it names the repository's path
 			return nil
 		}
