@@ -50,6 +50,7 @@ func (p *processor) Process(stream process.ExternalProcessor_ProcessServer) erro
 		return err
 	}
 	x := &exchange{stream: stream, to: written{header: make(http.Header)}}
+	x.buffered = first.GetProtocolConfig().GetRequestBodyMode() == mode.ProcessingMode_BUFFERED
 	if x.request, err = p.described(stream.Context(), first); err != nil {
 		x.to.status, x.to.out = http.StatusBadRequest, []byte(err.Error()+"\n")
 		return x.end()
@@ -123,6 +124,7 @@ type exchange struct {
 	bodied    bool          // a body follows the head
 	read      bool          // the body was received: the message to be answered is not that of the head
 	text      []byte        // the body
+	buffered  bool          // Envoy sends a whole body or none
 	whole     bool
 	to        written
 	forwarded bool
@@ -193,7 +195,8 @@ func (x *exchange) receive() error {
 	if body == nil {
 		return errors.New("another message came in place of the body")
 	}
-	x.text, x.whole = body.GetBody(), body.GetEndOfStream()
+	x.text = body.GetBody()
+	x.whole = x.buffered || body.GetEndOfStream() // a whole body is not the end where trailers follow
 	return nil
 }
 

@@ -370,3 +370,30 @@ func TestProcessorCutsStreams(t *testing.T) {
 	}
 	<-stopped
 }
+
+// TestProcessorReadsABodyBeforeTrailers: Envoy does not say then that the body ends, and no client chooses thereby that its
+// cost is not read.
+func TestProcessorReadsABodyBeforeTrailers(t *testing.T) {
+	c := process(t, tokenRules, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{}`) // which states no cost: the estimate stays
+	})
+	r, err := http.NewRequestWithContext(t.Context(), "POST", c.url+"/v1/chat", io.MultiReader(strings.NewReader(question)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trailer = http.Header{"X-End": {"yes"}}
+	r.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if seen := <-c.seen; response.StatusCode != 200 || seen != "/v1/chat "+question {
+		t.Errorf("%s, and the service got %s", response.Status, seen)
+	}
+	c.charged(98)
+}
