@@ -66,6 +66,14 @@ func TestNewLimitErrorsNameTheField(t *testing.T) {
 			"4503599627370496"},
 		{"n", weir.Concurrency{Limit: 1}, "ttl", "0s"},
 		{"n", weir.Concurrency{TTL: time.Second}, "limit", "0"},
+		{"n", weir.Fair{}, "fair", "nothing"},
+		{"n", weir.Fair{Of: weir.FixedWindow{Limit: 1}}, "window", "0s"},
+		{"n", weir.Fair{Of: weir.SlidingCounter{Limit: 10, Window: time.Minute}}, "fair",
+			"allowed: a fixed_window, calendar or concurrency"},
+		{"n", weir.Fair{Of: weir.Fair{Of: weir.FixedWindow{Limit: 1, Window: time.Second}}}, "fair", "fair_fixed_window"},
+		{"n", weir.Fair{Of: weir.FixedWindow{Limit: 1, Window: time.Second}, Above: 101}, "above", "101"},
+		{"n", weir.Fair{Of: weir.FixedWindow{Limit: 1, Window: time.Second}, MaxKeys: 10_001}, "keys", "10001"},
+		{"n", weir.Fair{Of: weir.FixedWindow{Limit: 1 << 43, Window: time.Second}}, "fair", "8796093022208"},
 	} {
 		_, err := weir.NewLimit(test.name, test.spec)
 		var input *weir.InputError

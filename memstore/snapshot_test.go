@@ -22,6 +22,9 @@ var everySpec = []weir.Spec{
 	weir.SlidingLog{Limit: 10, Window: time.Hour},
 	weir.SlidingCounter{Limit: 10, Window: time.Hour, Slices: 6},
 	weir.Concurrency{Limit: 10, TTL: time.Hour},
+	weir.Fair{Of: weir.FixedWindow{Limit: 10, Window: time.Hour}},
+	weir.Fair{Of: weir.Calendar{Limit: 10, Unit: weir.Day}},
+	weir.Fair{Of: weir.Concurrency{Limit: 10, TTL: time.Hour}},
 }
 
 // used is a store in which every kind of limit was charged.
@@ -77,6 +80,41 @@ func TestSnapshot(t *testing.T) {
 	}
 	if files, _ := filepath.Glob(path + "*"); len(files) != 1 {
 		t.Errorf("saving left %v", files)
+	}
+}
+
+// TestSnapshotTellsMembersApart: the members of a fair limit have after a restart what they had before.
+func TestSnapshotTellsMembersApart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "quotas")
+	for _, of := range []weir.Spec{weir.FixedWindow{Limit: 100, Window: time.Hour}, weir.Concurrency{Limit: 100, TTL: time.Hour}} {
+		limit := weir.MustLimit("shared", weir.Fair{Of: of, MaxKeys: 20})
+		left := func(store weir.Store, member int, cost int64) int64 {
+			c := weir.Claim{Key: "all", Limit: limit, Cost: cost, Member: name(member)}
+			if cost > 0 && limit.Leases() {
+				c.Lease = weir.NewLeaseID()
+			}
+			var d [1]weir.Decision
+			if _, err := store.Decide(t.Context(), []weir.Claim{c}, 1, d[:]); err != nil {
+				t.Fatal(err)
+			}
+			return d[0].Remaining
+		}
+		store, _ := driven(t, 1000)
+		for member := range 20 { // half of the ids are negative, and nearly all are larger than units
+			left(store, member, int64(1+member%4))
+		}
+		if err := store.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		loaded, _ := driven(t, 1000)
+		if err := loaded.Load(path); err != nil {
+			t.Fatal(err)
+		}
+		for member := range 21 {
+			if was, is := left(store, member, 0), left(loaded, member, 0); was != is {
+				t.Errorf("%v: member %d had %d left, and has %d", of, member, was, is)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,8 @@
 package fair
 
 import (
+	"math"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 )
@@ -120,30 +122,32 @@ const PartBytes = 64
 // Bytes is about the memory of the parts.
 func (p *Parts) Bytes() int64 { return int64(len(p.list)) * PartBytes }
 
-// Numbers are the parts as a list: the others' units, then for each member ID, units and weight.
+// Numbers are the parts as a list: the others' units, then for each member both halves of the ID, units and weight. A
+// number of a snapshot is about as large as units may be, and an ID may be larger.
 func (p *Parts) Numbers() []int64 {
 	list := []int64{p.others}
 	for id, part := range p.list {
-		list = append(list, id, part.Units, part.Weight)
+		list = append(list, id>>32, id&math.MaxUint32, part.Units, part.Weight)
 	}
 	return list
 }
 
 // FromNumbers are the parts of such a list. ok is false for another one.
 func FromNumbers(list []int64) (p Parts, ok bool) {
-	if len(list)%3 != 1 || list[0] < 0 || len(list) > 1+3*weir.MaxFairKeys {
+	if len(list)%4 != 1 || list[0] < 0 || len(list) > 1+4*weir.MaxFairKeys {
 		return p, false
 	}
 	p.others, p.list = list[0], make(map[int64]Part)
-	for i := 1; i < len(list); i += 3 {
-		part := Part{list[i+1], list[i+2]}
-		if part.Units < 1 || part.Weight < 1 || part.Weight > weir.MaxWeight {
+	for rest := list[1:]; len(rest) > 0; rest = rest[4:] {
+		high, low, part := rest[0], rest[1], Part{rest[2], rest[3]}
+		if int64(int32(high)) != high || int64(uint32(low)) != low ||
+			part.Units < 1 || part.Weight < 1 || part.Weight > weir.MaxWeight {
 			return p, false
 		}
-		p.list[list[i]] = part
+		p.list[high<<32|low] = part
 		p.sum += part.Weight
 	}
-	return p, int64(len(p.list)) == int64(len(list)/3)
+	return p, len(p.list) == len(list)/4
 }
 
 // left is how many units a member is granted now: the limit has room of them left, and below open they are for
