@@ -113,19 +113,23 @@ func server(t *testing.T) (env []string) {
 	return nil
 }
 
-// readme is the example of a client's page, with the address of the server.
-func readme(t *testing.T, client, kind, url string) string {
+// readme has the examples of a client's page, with the address of the server.
+func readme(t *testing.T, client, kind, url string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(tree, client, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, found := strings.Cut(string(text), "```"+kind+"\n")
-	block, _, closed := strings.Cut(block, "```")
-	if !found || !closed {
+	var examples []string
+	for _, rest := range strings.Split(string(text), "```"+kind+"\n")[1:] {
+		example, _, _ := strings.Cut(rest, "```")
+		url = strings.TrimPrefix(url, "WEIR_URL=")
+		examples = append(examples, strings.ReplaceAll(example, "http://127.0.0.1:8080", url))
+	}
+	if len(examples) == 0 {
 		t.Fatalf("the page of %s has no block of %s", client, kind)
 	}
-	return strings.ReplaceAll(block, "http://127.0.0.1:8080", strings.TrimPrefix(url, "WEIR_URL="))
+	return examples
 }
 
 func TestPython(t *testing.T) {
@@ -135,7 +139,7 @@ func TestPython(t *testing.T) {
 		"--require-hashes", "--target", packages, "-r", "requirements.txt")
 	env := append(server(t), "PYTHONPATH="+filepath.Join(dir, "src")+":"+packages, "PYTHONDONTWRITEBYTECODE=1")
 	run(t, dir, env, "python3", "-W", "error::RuntimeWarning", "-m", "unittest", "discover", "-s", "tests")
-	run(t, dir, env, "python3", "-c", readme(t, "python", "python", env[0]))
+	run(t, dir, env, "python3", "-c", readme(t, "python", "python", env[0])[0])
 }
 
 func TestTypeScript(t *testing.T) {
@@ -143,11 +147,49 @@ func TestTypeScript(t *testing.T) {
 	dir := copied(t, "typescript")
 	run(t, dir, nil, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	env := server(t)
-	example := strings.Replace(readme(t, "typescript", "ts", env[0]), `"weir-client"`, `"../src/index.js"`, 1)
+	example := strings.Replace(readme(t, "typescript", "ts", env[0])[0], `"weir-client"`, `"../src/index.js"`, 1)
 	if err := os.WriteFile(filepath.Join(dir, "test", "readme.ts"), []byte(example), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run(t, dir, nil, "npx", "tsc")
 	run(t, dir, env, "node", "--test", "dist/test/client.test.js")
 	run(t, dir, env, "node", "dist/test/readme.js")
+}
+
+// runsExample runs the first example of the page for Java among its tests.
+const runsExample = `class ExampleTest {
+    @org.junit.jupiter.api.Test
+    void runs() throws Exception {
+        Example.main(new String[0]);
+    }
+}
+`
+
+var className = regexp.MustCompile(`(?m)^(?:public )?class (\w+)`)
+
+// TestJava also compiles the examples of the page, and runs the first.
+func TestJava(t *testing.T) {
+	t.Parallel()
+	// A JDK and Maven are larger than all that the other tests need together, so machines are not required to have them;
+	// the test passes without, as a skipped test would hide whether it was chosen or left out by mistake.
+	if _, err := exec.LookPath("mvn"); err != nil {
+		t.Log("mvn is not on PATH: the client for Java is not tested")
+		return
+	}
+	dir, env := copied(t, "java"), server(t)
+	tests := filepath.Join(dir, "src", "test", "java")
+	files := map[string]string{"ExampleTest": runsExample}
+	for _, example := range readme(t, "java", "java", env[0]) {
+		name := className.FindStringSubmatch(example)
+		if name == nil {
+			t.Fatalf("an example has no class:\n%s", example)
+		}
+		files[name[1]] = example
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(tests, name+".java"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, dir, env, "mvn", "-q", "-B", "test")
 }

@@ -1,0 +1,2 @@
+/** Asks a weir server whether a request is within its limits. */
+package org.weirproject.client;

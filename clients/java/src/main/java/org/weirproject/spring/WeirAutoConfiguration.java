@@ -1,0 +1,57 @@
+package org.weirproject.spring;
+
+import org.aspectj.lang.annotation.Aspect;
+import org.springframework.beans.factory.BeanFactory;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
+import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.web.servlet.DispatcherServlet;
+import org.weirproject.client.Weir;
+
+/**
+ * Makes the client, the aspect and, in a servlet application, the answer to refused requests. Without weir.url the
+ * application does not start: its methods would have no limits, and nobody would see it.
+ */
+@AutoConfiguration
+@ConditionalOnClass(Aspect.class)
+@ConditionalOnProperty(name = "weir.enabled", havingValue = "true", matchIfMissing = true)
+@EnableConfigurationProperties(WeirProperties.class)
+public class WeirAutoConfiguration {
+    @Bean
+    @ConditionalOnMissingBean
+    Weir weir(WeirProperties properties) {
+        if (properties.url().isEmpty()) {
+            throw new IllegalArgumentException("weir.url is missing; allowed: http://HOST or https://HOST,"
+                    + " or weir.enabled=false, with which methods have no limits");
+        }
+        return Weir.at(properties.url())
+                .token(properties.token())
+                .timeout(properties.timeout())
+                .onFailure(properties.onFailure())
+                .build();
+    }
+
+    @Bean
+    @ConditionalOnMissingBean
+    RateLimitAspect rateLimitAspect(Weir weir, BeanFactory beans) {
+        return new RateLimitAspect(weir, beans);
+    }
+
+    /** A class of its own, since applications without Spring MVC lack the classes that it names. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.SERVLET)
+    @ConditionalOnClass(DispatcherServlet.class)
+    static class Web {
+        @Bean
+        @ConditionalOnMissingBean
+        @ConditionalOnProperty(name = "weir.answer", havingValue = "true", matchIfMissing = true)
+        RateLimitedAdvice rateLimitedAdvice() {
+            return new RateLimitedAdvice();
+        }
+    }
+}
