@@ -3,6 +3,7 @@ package gate_test
 import (
 	"testing"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
@@ -47,5 +48,36 @@ func TestMembersShareALimit(t *testing.T) {
 	limit := v.Explain(nil, request).Rules[0].Limits[0]
 	if limit.Member != "user=3:ann" || limit.Weight != 3 {
 		t.Errorf("explained as %+v", limit)
+	}
+}
+
+// TestTheFirstMemberPaysForAll: of requests that are decided together, each gives back what was charged for it.
+func TestTheFirstMemberPaysForAll(t *testing.T) {
+	still := func() weir.Instant { return 1 }
+	g := gatetest.New(t, memstore.New(memstore.WithClock(still)), shared)
+	cost := int64(20)
+	together := func(users ...string) []gate.Question {
+		var questions []gate.Question
+		for _, user := range users {
+			questions = append(questions, gate.Question{Request: &rules.Request{User: user},
+				Ask: gate.Ask{Times: 1, Cost: &cost}, Verdict: new(gate.Verdict)})
+		}
+		if err := g.DecideTogether(t.Context(), questions); err != nil {
+			t.Fatal(err)
+		}
+		return questions
+	}
+	together("dan")
+	list := together("ann", "bob")
+	if err := g.Settle(t.Context(), list[1].Verdict.Receipt(), 0); err != nil {
+		t.Fatal(err)
+	}
+	cost = 30
+	if v := together("ann")[0].Verdict; v.Outcome != gate.Passed {
+		t.Errorf("with 20 of 50 units, 30 are %v", v.Outcome)
+	}
+	cost = 1
+	if v := together("ann")[0].Verdict; v.Outcome != gate.Refused {
+		t.Errorf("with 50 of 50 units, 1 is %v", v.Outcome)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/rules"
@@ -35,7 +36,8 @@ const (
 // candidates. Each verdict has the outcome of one request; OtherRefused says that it would have passed alone. Ask.Times
 // is 1, or 0 for a request that is looked at: then the call passes only if that request would. A call that also charges
 // takes one more call of the store for its looks, before. The error is from the first request that has one; then no
-// request was charged. More than weir.MaxClaims keys and limits are a *weir.InputError.
+// request was charged. More than weir.MaxClaims keys and limits are a *weir.InputError. Of several members of one fair
+// limit, the first pays for all.
 //
 // Where the context has a deadline, the store is waited for until a quarter before it, at most 25 ms: then
 // on_store_error decides, so that the answer is in time.
@@ -217,6 +219,9 @@ func (v *Verdict) include(of *Verdict, k int) int {
 		}
 		c.Floor = max(c.Floor, claim.Floor)    // all pass together, so all leave what one of them leaves
 		c.Lease = cmp.Or(c.Lease, claim.Lease) // a request of a cost of 0 takes none
+		if own := &of.claims[k]; v.Times > 0 && own.Member != c.Member {
+			own.Member, own.Weight = strings.Clone(c.Member), c.Weight // it is settled as it was charged
+		}
 		return i
 	}
 	claim.Cost = 0

@@ -67,21 +67,22 @@ const pairSteps = 24
 
 // A pair is a cell of the table: two rules, the first with two features, and how they are used.
 type pair struct {
-	name   string
-	seed   uint64
-	clock  clock
-	one    rules.Spec
-	steps  []string // drawn from
-	moves  []time.Duration
-	back   bool  // some moves go back
-	most   int64 // times of a request
-	costs  []int64
-	ids    []string // of requests
-	full   bool
-	edited string // the first limit of the rule after an edit
-	model  *slowGate
-	open   []*unsettled
-	waits  int64 // the longest retry-after of the last step, µs
+	name    string
+	seed    uint64
+	clock   clock
+	one     rules.Spec
+	steps   []string // drawn from
+	moves   []time.Duration
+	back    bool  // some moves go back
+	most    int64 // times of a request
+	costs   []int64
+	ids     []string // of requests
+	tenants []string // members of a fair limit
+	full    bool
+	edited  string // the first limit of the rule after an edit
+	model   *slowGate
+	open    []*unsettled
+	waits   int64 // the longest retry-after of the last step, µs
 
 	isEdited bool
 }
@@ -118,6 +119,16 @@ var features = []struct {
 	}},
 	{"reserve", func(p *pair) {
 		p.one.Reserve = rules.Reserve{By: "user", Classes: map[string]string{p.name + "-ann": "0%", "others": "40%"}}
+	}},
+	{"fair", func(p *pair) {
+		p.one.Fair = rules.Fair{By: []string{"header.Tenant"}, Weights: map[string]int64{"gold": 3}, MaxKeys: 2}
+		p.tenants = []string{"gold", "iron", "iron", "tin", ""}
+		if len(p.one.Limit) == 0 { // a log has no members
+			limited("fixed_window 6/10s", "fixed_window 8/7s")(p)
+		}
+		if p.one.Candidate.Limit != nil {
+			p.one.Candidate.Limit = []string{"calendar 3/minute"}
+		}
 	}},
 	{"charge full", func(p *pair) { p.one.Charge = rules.ChargeFull }},
 	{"full store", func(p *pair) { p.full = true }},
@@ -244,17 +255,33 @@ func (p *pair) move(d *rand.Rand) {
 	p.clock.set(now)
 }
 
-func (p *pair) request(name, id string) *rules.Request {
-	return &rules.Request{User: p.name + "-" + name, Attributes: withID{id: id}}
+func (p *pair) request(name string, with headers) *rules.Request {
+	return &rules.Request{User: p.name + "-" + name, Attributes: with}
 }
 
-// withID are the attributes of a request that has a header alone.
-type withID struct {
+// headers are the attributes of a request that has nothing else.
+type headers struct {
 	rules.Attributes
-	id string
+	id, tenant string
 }
 
-func (a withID) Header(string) string { return a.id }
+func (h headers) Header(name string) string {
+	if name == "Tenant" {
+		return h.tenant
+	}
+	return h.id
+}
+
+// headers of a request are drawn.
+func (p *pair) headers(d *rand.Rand) (h headers) {
+	if len(p.ids) > 0 {
+		h.id = p.ids[d.IntN(len(p.ids))]
+	}
+	if len(p.tenants) > 0 {
+		h.tenant = p.tenants[d.IntN(len(p.tenants))]
+	}
+	return h
+}
 
 // ask decides one request, or several together.
 func (p *pair) ask(g *gate.Gate, d *rand.Rand, step string, i int) (got, want string, err error) {
@@ -268,6 +295,9 @@ func (p *pair) ask(g *gate.Gate, d *rand.Rand, step string, i int) (got, want st
 		names = names[k : k+1]
 	} else {
 		ask.Times = 1
+		if p.tenants != nil { // two members of one limit
+			names = []string{"ann", "ann"}
+		}
 	}
 	if step == "peek" {
 		ask.Times = 0
@@ -275,12 +305,9 @@ func (p *pair) ask(g *gate.Gate, d *rand.Rand, step string, i int) (got, want st
 	questions := make([]gate.Question, len(names))
 	requests := make([]*slowRequest, len(names))
 	for k, name := range names {
-		id := ""
-		if len(p.ids) > 0 {
-			id = p.ids[d.IntN(len(p.ids))]
-		}
-		questions[k] = gate.Question{Request: p.request(name, id), Ask: ask, Verdict: new(gate.Verdict)}
-		requests[k] = &slowRequest{request: p.request(name, id), ask: &questions[k].Ask, alone: len(names) == 1}
+		with := p.headers(d)
+		questions[k] = gate.Question{Request: p.request(name, with), Ask: ask, Verdict: new(gate.Verdict)}
+		requests[k] = &slowRequest{request: p.request(name, with), ask: &questions[k].Ask, alone: len(names) == 1}
 	}
 	if len(names) == 1 {
 		err = g.Decide(context.Background(), questions[0].Request, ask, questions[0].Verdict)
@@ -356,9 +383,9 @@ func (p *pair) settle(g *gate.Gate, d *rand.Rand, step string) (got, want string
 
 func (p *pair) reset(g *gate.Gate) error {
 	var v gate.Verdict
-	if err := g.Decide(context.Background(), p.request("ann", ""), gate.Ask{}, &v); err != nil {
+	if err := g.Decide(context.Background(), p.request("ann", headers{}), gate.Ask{}, &v); err != nil {
 		return err
 	}
-	p.model.reset(p.request("ann", ""))
+	p.model.reset(p.request("ann", headers{}))
 	return g.Reset(context.Background(), &v)
 }

@@ -115,6 +115,10 @@ func (g *slowGate) check(rule *rules.Rule, key string, limit *weir.Limit, cost i
 	if isConcurrency(limit) && cost > 0 && r.ask.Times > 0 {
 		c.claim.Lease = r.ask.Lease
 	}
+	if limit.Whole() != nil {
+		member, weight := rule.AppendMember(nil, r.request)
+		c.claim.Member, c.claim.Weight = string(member), weight
+	}
 	return c
 }
 
@@ -238,6 +242,7 @@ func (g *slowGate) take(checks []*slowCheck, times int64) (granted int64, ok boo
 	for i, c := range checks {
 		own := asked[places[i]]
 		own.Floor = c.claim.Floor
+		c.claim.Member, c.claim.Weight = own.Member, own.Weight
 		c.decision, c.granted, c.shown = g.now(&own), granted, true
 	}
 	return granted, true
