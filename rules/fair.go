@@ -25,7 +25,7 @@ const defaultFairAbove = 50
 // fair checks fair; nil without it. The limits follow it: see share.
 func (b *builder) fair(i int, s *Spec) *fair {
 	given := &s.Fair
-	if len(given.By)+len(given.Weights)+given.MaxKeys == 0 && given.Above+given.WeightBy == "" {
+	if len(given.By)+len(given.Weights) == 0 && given.MaxKeys == 0 && given.Above+given.WeightBy == "" {
 		return nil
 	}
 	f := &fair{weights: make(map[string]int64), above: defaultFairAbove, keys: int64(given.MaxKeys)}
