@@ -138,7 +138,7 @@ cover:
 # none of them by itself. SEQUENTIAL are long tests of one goroutine, of what Redis does, of commands that end, or of what
 # shorter tests do with as many goroutines; ONE_BY_ONE are the parts of the suite of stores with one caller, of which
 # batches and known faults remain. UNSHARED packages start no goroutine, or, as the examples, none beside those of
-# packages that are tested here.
+# packages that are tested here; those of clientstest are in other languages.
 SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
 	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
 	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
@@ -154,7 +154,7 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./clientaddr ./contrib/import-kong ./contrib/import-spring ./examples/... ./internal/algorithm/... ./internal/keytext \
 	./internal/nearest ./internal/netaddr ./internal/ratefields ./internal/redisslot ./internal/webvalues ./internal/wording \
-	./pathform ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
+	./pathform ./server/internal/clientstest ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^TestStoreByBatches$$/^(vectors|known_faults)$$|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
