@@ -65,8 +65,8 @@ func (s Fair) compile(l *Limit) error {
 func (s Fair) check(whole *Limit) error {
 	switch {
 	case fairOf[whole.algorithm] == 0:
-		return invalid("fair", s.Of, "a fixed_window, calendar or concurrency: a "+
-			whole.algorithm.String()+" cannot be shared")
+		return invalid("fair", s.Of, "a fixed_window, calendar or concurrency: what a member has of a "+
+			whole.algorithm.String()+" changes with time, and is not kept")
 	case s.Above < 0 || s.Above > 100:
 		return invalid("above", s.Above, "0 to 100 per cent")
 	case s.keys() < 1 || s.keys() > MaxFairKeys:

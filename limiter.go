@@ -22,6 +22,7 @@ type Limiter struct {
 	keyed  keyed    // the store, if it implements it; else nil
 	limits []*Limit
 	floors []int64   // of the limits; nil: none
+	member member    // of the fair limits
 	pool   sync.Pool // of *call
 	start  time.Time // when it was made
 
@@ -119,24 +120,66 @@ func (l *Limiter) WithFloor(units ...int64) (*Limiter, error) {
 	if len(units) != 1 && len(units) != len(l.limits) {
 		return nil, invalid("units", len(units), "one floor, or "+strconv.Itoa(len(l.limits))+", one for each limit")
 	}
+	floors := make([]int64, len(l.limits))
+	for i := range floors {
+		floors[i] = units[min(i, len(units)-1)]
+		if floor := floors[i]; floor < 0 || floor > MaxUnits {
+			return nil, invalid("floor", floor, "0 to 4503599627370496 (2^52)")
+		}
+	}
+	return l.with(floors, l.member)
+}
+
+// member is who asks; no weight is 1.
+type member struct {
+	name   string
+	weight int64
+}
+
+// WithMember returns a limiter of the same store, limits and counts whose requests are those of a member with a weight:
+// see [Fair]. Several members share a limit so, each under a limiter of its own:
+//
+//	tenant, err := search.WithMember(token.Tenant, 1)
+//
+// Keep it as long as the member asks: it waits in a queue of its own, and is larger than a request. A floor stays. The
+// member is up to MaxKey bytes, the weight 1 to MaxWeight. At least one limit must be a Fair one.
+func (l *Limiter) WithMember(name string, weight int64) (*Limiter, error) {
+	shared := func(limit *Limit) bool { return limit.whole != nil }
+	switch {
+	case !slices.ContainsFunc(l.limits, shared):
+		return nil, invalid("member", name, "none without a fair limit, such as Fair{Of: FixedWindow{…}}")
+	case len(name) > MaxKey:
+		return nil, invalid("member", strconv.Itoa(len(name))+" bytes", "0 to 65536 bytes")
+	case weight < 1 || weight > MaxWeight:
+		return nil, invalid("weight", weight, "1 to "+strconv.Itoa(MaxWeight))
+	}
+	return l.with(l.floors, member{name, weight})
+}
+
+// with is a limiter of the same counts with floors and a member.
+func (l *Limiter) with(floors []int64, m member) (*Limiter, error) {
 	with, err := NewLimiter(l.store, l.limits...)
 	if err != nil {
 		return nil, err
 	}
-	with.floors = make([]int64, len(l.limits))
-	for i := range with.floors {
-		with.floors[i] = units[min(i, len(units)-1)]
-		if floor := with.floors[i]; floor < 0 || floor > MaxUnits {
-			return nil, invalid("floor", floor, "0 to 4503599627370496 (2^52)")
-		}
-		if with.floors[i] != with.floors[0] { // keyed has one for all
-			with.keyed = nil
-		}
+	with.floors, with.member = floors, m
+	differ := func(floor int64) bool { return floor != floors[0] }
+	if m != (member{}) || slices.ContainsFunc(floors, differ) { // keyed has no member, and one floor for all
+		with.keyed = nil
 	}
 	if with.local != nil {
-		with.local.floors = with.floors
+		with.local.floors, with.local.member = floors, m
 	}
 	return with, nil
+}
+
+// claim is what requests with a key ask of a limit, without a cost.
+func (l *Limiter) claim(key string, i int) Claim {
+	c := Claim{Key: key, Limit: l.limits[i], Floor: l.floor(i)}
+	if c.Limit.whole != nil {
+		c.Member, c.Weight = l.member.name, l.member.weight
+	}
+	return c
 }
 
 // floor is what requests leave of a limit.
@@ -335,8 +378,8 @@ type call struct {
 
 func (l *Limiter) newCall() *call {
 	c := &call{claims: make([]Claim, len(l.limits)), decisions: make([]Decision, len(l.limits))}
-	for i, limit := range l.limits {
-		c.claims[i].Limit, c.claims[i].Floor = limit, l.floor(i)
+	for i := range c.claims {
+		c.claims[i] = l.claim("", i)
 	}
 	return c
 }

@@ -23,8 +23,8 @@ const (
 // RetryAfter of this claim is not 0: it is a repetition of the granted one. If RetryAfter is 0, other claims have
 // refused. A Refund of all claims, this one too, frees the id.
 //
-// The id belongs to the keys, limits and costs of claims: beside others it is another id. It has 1 to 256 bytes, and is
-// kept for 1s to 24h. Leases have ids already: claims of leases cannot have such an id.
+// The id belongs to the keys, limits, members and costs of claims: beside others it is another id. It has 1 to 256
+// bytes, and is kept for 1s to 24h. Leases have ids already: claims of leases cannot have such an id.
 func Once(claims []Claim, id string, keep time.Duration) (Claim, error) {
 	switch {
 	case len(id) == 0 || len(id) > MaxLease:
@@ -67,6 +67,9 @@ func onceKey(claims []Claim, id string) string {
 		c := &claims[i]
 		text = appendSized(append(text, byte(c.Limit.algorithm)), c.Limit.name)
 		text = binary.AppendVarint(appendSized(text, c.Key), c.Cost)
+		if c.Limit.whole != nil {
+			text = appendSized(text, c.Member)
+		}
 	}
 	sum := sha256.Sum256(append(text, id...))
 	hash, key := " once:"+base64.RawURLEncoding.EncodeToString(sum[:16]), claims[0].Key

@@ -105,7 +105,9 @@ func (l *Limiter) reserveOne(ctx context.Context, key string, cost int64) (*Rese
 		return nil, &RefusedError{Answer: answer}
 	}
 	r := &Reservation{limiter: l, answer: answer}
-	r.one[0] = Claim{Key: key, Limit: l.limits[0], Cost: cost, Delay: l.limits[0].due(answer.Delay)}
+	claim := &r.one[0]
+	*claim = l.claim(key, 0)
+	claim.Cost, claim.Delay = cost, claim.Limit.due(answer.Delay)
 	return r, nil
 }
 
