@@ -150,7 +150,7 @@ SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBou
 	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestCaddy TestHAProxy TestEnvoy.* TestPage \
 	TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
 	TestReplyOfAnotherShapeIsAnError \
-	TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
+	TestGoodputIsNearThatOfTheBestFixedLimit TestProcessesShareAService TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
 ONE_BY_ONE = expiry properties foreign_state conditions
 UNSHARED = ./clientaddr ./contrib/import-kong ./contrib/import-spring ./examples/... ./internal/algorithm/... ./internal/keytext \
 	./internal/nearest ./internal/netaddr ./internal/ratefields ./internal/redisslot ./internal/webvalues ./internal/wording \
