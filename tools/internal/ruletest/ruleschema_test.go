@@ -70,6 +70,7 @@ var onlyParseKnows = map[string][]int{
 	"costs":             {3, 4},                                 // numbers that YAML reads otherwise than they look
 	"count-if":          {9, 10, 11, 12, 13, 14},                // what does not go with it
 	"expressions":       {0},                                    // parentheses
+	"fair":              {1, 3, 4, 5},                           // the words of a limit, components without weights
 	"files":             {0, 1, 4, 5},                           // rules that are read from no file
 	"groups":            {1},                                    // a schedule beside it
 	"keys":              {1, 5, 6},                              // v4/33, one component twice, a name that the path lacks
