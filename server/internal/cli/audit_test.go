@@ -104,9 +104,11 @@ func TestAuditLog(t *testing.T) {
 	outage(t, redis, p)
 	p.end()
 	for _, where := range [][]string{{file}, {"--store", redis.URL()}} {
-		for _, word := range []string{"degraded", "recovered"} {
-			if list := audited(t, append(where, "--outcome", word)...); len(list) != 1 || !strings.Contains(list[0], "store is") {
-				t.Errorf("%s: the outage is recorded as %q", where, list)
+		// On a busy machine there may be more than one outage.
+		for word, line := range map[string]string{"degraded": "store is not responding: rules", "recovered": "store is responding again"} {
+			list := audited(t, append(where, "--outcome", word)...)
+			if n := strings.Count(p.logs(), line); n == 0 || len(list) != n || !strings.Contains(list[0], "store is") {
+				t.Errorf("%s: %d outages are recorded as %q", where, n, list)
 			}
 		}
 	}
