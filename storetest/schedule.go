@@ -321,6 +321,9 @@ func (a *actor) claimsOf(s *step) []weir.Claim {
 		claims[i].Settle = s.op == "charge" && s.renew
 		if claims[i].Limit.Whole() != nil {
 			claims[i].Member, claims[i].Weight = member(s.lease^a.others), (int64(s.lease)+s.wait)%4
+			if a.forward { // keys apart: a refused request may leave its weight
+				claims[i].Weight = 1
+			}
 		}
 		if claims[i].Limit.Leases() {
 			claims[i].Renew = s.renew && (s.op == "take" || s.op == "peek")
