@@ -200,7 +200,7 @@ func retryIsExact(t TB, b *fixture, s schedule) {
 		if b.clock.now.Load() < newest && slices.Contains(step.costs, 0) {
 			continue // what costs nothing does not bring the state of a clock that was ahead back
 		}
-		step.times, step.lease = 1, len(s.steps)+i
+		step.times, step.lease = 1, 12*len(s.steps)+i // of the same member and weight: see claimsOf
 		a.waitFor(t, step, got.decisions)
 	}
 }
