@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import TracebackType
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 import httpx
 
@@ -41,9 +41,31 @@ def _settlement(token: str, actual: int | None, status: int | None) -> dict[str,
     return document_of(None, (), token=token, actual=actual, status=status)
 
 
-def _was_settled(problem: Problem, tries: int) -> bool:
-    """A conflict after a try without an answer says that this try did settle."""
-    return problem.status == 409 and tries > 0
+class _Try:
+    """One of several tries to settle. It keeps errors that the next try may mend."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.done = False
+
+    def __enter__(self) -> _Try:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> bool:
+        if isinstance(error, Unanswered):
+            return self._number < _SETTLE_TRIES
+        # A conflict after a try without an answer says that this try did settle.
+        conflict = isinstance(error, Problem) and error.status == 409 and self._number > 1
+        self.done = error is None or conflict
+        return conflict
+
+
+def _tries() -> Iterator[_Try]:
+    for number in range(1, _SETTLE_TRIES + 1):
+        this = _Try(number)
+        yield this
+        if this.done:
+            return
 
 
 class Weir:
@@ -130,17 +152,9 @@ class Weir:
         return read_answer(response.status_code, response.content)
 
     def _settle(self, document: dict[str, Any]) -> None:
-        for tries in range(_SETTLE_TRIES):
-            try:
+        for this in _tries():
+            with this:
                 self._call("/v1/settle", document)
-                return
-            except Unanswered:
-                if tries == _SETTLE_TRIES - 1:
-                    raise
-            except Problem as problem:
-                if _was_settled(problem, tries):
-                    return
-                raise
 
 
 class Reserved:
@@ -287,17 +301,9 @@ class AsyncWeir:
         return read_answer(response.status_code, response.content)
 
     async def _settle(self, document: dict[str, Any]) -> None:
-        for tries in range(_SETTLE_TRIES):
-            try:
+        for this in _tries():
+            with this:
                 await self._call("/v1/settle", document)
-                return
-            except Unanswered:
-                if tries == _SETTLE_TRIES - 1:
-                    raise
-            except Problem as problem:
-                if _was_settled(problem, tries):
-                    return
-                raise
 
 
 class AsyncReserved:
