@@ -109,7 +109,7 @@ type upload struct {
 	mu    sync.Mutex
 	begun bool
 	err   error
-	ended time.Time // at EOF
+	ended time.Time // when err occurred
 }
 
 var errStopped = errors.New("proxy: upload stopped, because the response has ended")
@@ -142,6 +142,16 @@ func (u *upload) state() (begun bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.begun, u.err
+}
+
+// sent reports whether the client has sent the whole body, and when it ended. A nil upload is no body.
+func (u *upload) sent() (whole bool, at time.Time) {
+	if u == nil {
+		return true, time.Time{}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.err == io.EOF, u.ended
 }
 
 func (u *upload) stop() {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"reflect"
 	"time"
@@ -74,21 +73,16 @@ func (p *routedRequest) answered(r *http.Request, response *http.Response, err e
 	if !p.admitted {
 		return
 	}
-	ended := true
-	if p.body != nil {
-		p.body.mu.Lock()
-		ended = p.body.err == io.EOF
-		if ended && p.body.ended.After(began) {
-			began = p.body.ended
-		}
-		p.body.mu.Unlock()
+	sent, at := p.body.sent()
+	if sent && at.After(began) {
+		began = at
 	}
-	p.release(p.outcome(r, response, err, ended), time.Since(began))
+	p.release(p.outcome(r, response, err, sent), time.Since(began))
 }
 
 // outcome is what the end of a request says of its service. A 429 is about the client. Other errors of the service are
 // often faster than its answers.
-func (p *routedRequest) outcome(r *http.Request, response *http.Response, err error, ended bool) adaptive.Outcome {
+func (p *routedRequest) outcome(r *http.Request, response *http.Response, err error, sent bool) adaptive.Outcome {
 	if err != nil {
 		cause := context.Cause(r.Context())
 		if _, unread := p.body.used(); unread || cause != nil && cause != errTotal {
@@ -100,7 +94,7 @@ func (p *routedRequest) outcome(r *http.Request, response *http.Response, err er
 	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout,
 		response.Header.Get("Grpc-Status") == "14": // UNAVAILABLE
 		return adaptive.Overloaded
-	case status >= 500, status == http.StatusTooManyRequests, !ended:
+	case status >= 500, status == http.StatusTooManyRequests, !sent:
 		return adaptive.Ignored
 	}
 	return adaptive.Answered

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproject/weir/rules"
+)
+
+// pipes is a listener in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+// serveInMemory serves a handler until the test ends, and returns the dialer of its connections.
+func serveInMemory(t *testing.T, handler http.Handler) func(context.Context, string, string) (net.Conn, error) {
+	listener, server := make(pipes), &http.Server{Handler: handler}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+	return func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		listener <- far
+		return near, nil
+	}
+}
+
+// slowly is a body that a client sends within a second.
+type slowly struct{}
+
+func (slowly) Read([]byte) (int, error) {
+	time.Sleep(time.Second)
+	return 0, io.EOF
+}
+
+// The latency of a service begins at the end of the request's body: here each client takes a second for its body, and
+// the service 10 ms for its answer.
+func TestUploadsAreNotTheLatencyOfTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const answers = 10 * time.Millisecond
+		service := serveInMemory(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			time.Sleep(answers)
+		}))
+		set, err := rules.Load("f", []byte(`rules: []
+services: [{name: search, addresses: http://127.0.0.1:1, concurrency: {adaptive: gradient, min: 1, max: 1}}]
+routes: [{name: all, service: search}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.DiscardHandler)
+		u := NewUpstreams(0, log)
+		use, err := u.Prepare(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		use()
+		defer u.Close()
+		to := u.now.Load().services[0].transport
+		to.DialContext = service
+		defer to.CloseIdleConnections()
+
+		unlimited := func(next http.Handler) http.Handler { return next }
+		handler, err := New(nil, unlimited, Config{Upstreams: u, Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{DialContext: serveInMemory(t, handler)}}
+		defer client.CloseIdleConnections()
+		for range 45 { // a window of the start has 40, after two for each request of the first limit
+			response, err := client.Post("http://gateway/", "text/plain", slowly{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Body.Close(); response.StatusCode != http.StatusOK {
+				t.Fatalf("answered %s, want 200", response.Status)
+			}
+		}
+		if c := u.Services()[0].Concurrency; c.Latency != answers.Seconds() {
+			t.Errorf("the latency of the service is %v s, want %v s", c.Latency, answers.Seconds())
+		}
+	})
+}
