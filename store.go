@@ -198,6 +198,9 @@ func Check(claims []Claim, times int64, decisions []Decision) error {
 			return err
 		}
 	}
+	if len(claims) == 1 {
+		return nil
+	}
 	if twice := repeated(claims); twice != nil {
 		return invalid("claims", twice.Limit.Name()+" "+twice.Key, "one claim for each key and limit")
 	}
@@ -270,12 +273,8 @@ func (c *Claim) check(times int64) error {
 	case c.Cost > 1 && times > 1 && c.Cost > math.MaxInt64/times:
 		product := strconv.FormatInt(c.Cost, 10) + " × " + strconv.FormatInt(times, 10)
 		return invalid("cost × times", product, "less than 2^63")
-	case c.Limit.whole == nil && (c.Member != "" || c.Weight != 0):
-		return invalid("member", c.Member, "a member and a weight only for a fair limit")
-	case len(c.Member) > MaxKey:
-		return invalid("member", strconv.Itoa(len(c.Member))+" bytes", "0 to 65536 bytes")
-	case c.Weight < 0 || c.Weight > MaxWeight:
-		return invalid("weight", c.Weight, "1 to "+strconv.Itoa(MaxWeight)+", or 0 for 1")
+	case (c.Member != "" || c.Weight != 0) && c.badMember() != nil:
+		return c.badMember()
 	case c.Limit.Leases():
 		return c.checkLease(times)
 	case c.Lease != "" || c.Renew:
@@ -290,6 +289,18 @@ func (c *Claim) badFloor() error {
 		allowed = "0 for an id"
 	}
 	return invalid("floor", c.Floor, allowed)
+}
+
+func (c *Claim) badMember() error {
+	switch {
+	case c.Limit.whole == nil:
+		return invalid("member", c.Member, "a member and a weight only for a fair limit")
+	case len(c.Member) > MaxKey:
+		return invalid("member", strconv.Itoa(len(c.Member))+" bytes", "0 to 65536 bytes")
+	case c.Weight < 0 || c.Weight > MaxWeight:
+		return invalid("weight", c.Weight, "1 to "+strconv.Itoa(MaxWeight)+", or 0 for 1")
+	}
+	return nil
 }
 
 func (c *Claim) checkLease(times int64) error {

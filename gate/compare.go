@@ -68,9 +68,9 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 		}
 		key = unsafe.String(&v.keys[start], len(v.keys)-start)
 	}
+	claim := weir.Claim{Key: key, Cost: cost}
 	for _, limit := range c.Limits() {
-		claim := weir.Claim{Key: key, Limit: limit, Cost: cost, Floor: class.Floor(limit)}
-		v.addOf(rule, class, v.withMember(rule, r, claim))
+		v.addLimit(rule, r, class, &claim, limit)
 		v.about[len(v.about)-1].candidate = true
 	}
 	f.to = len(v.claims)

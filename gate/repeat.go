@@ -51,8 +51,7 @@ func (v *Verdict) addLimits(
 ) error {
 	from, class := len(v.claims), rule.ClassOf(r)
 	for _, limit := range limits {
-		claim.Limit, claim.Floor = limit, class.Floor(limit)
-		v.addOf(rule, class, v.withMember(rule, r, claim))
+		v.addLimit(rule, r, class, &claim, limit)
 	}
 	ids := rule.IDs()
 	if ids == nil || ask.Times != 1 {

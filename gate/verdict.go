@@ -459,24 +459,24 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string)
 }
 
 func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {
-	v.addOf(rule, nil, claim)
+	v.claims = append(v.claims, claim)
+	v.about = append(v.about, about{rule: rule})
 }
 
-// withMember is the claim with the request's member, if members share its limit.
-func (v *Verdict) withMember(rule *rules.Rule, r *rules.Request, claim weir.Claim) weir.Claim {
-	if claim.Limit.Whole() == nil {
-		return claim
+// addLimit adds a claim of a request on a limit: with the floor of the request's class, and with its member if members
+// share the limit. The claim is copied once.
+func (v *Verdict) addLimit(rule *rules.Rule, r *rules.Request, class *rules.Class, claim *weir.Claim,
+	limit *weir.Limit) {
+	v.about = append(v.about, about{rule: rule, class: class})
+	v.claims = append(v.claims, *claim)
+	added := &v.claims[len(v.claims)-1]
+	added.Limit, added.Floor = limit, class.Floor(limit)
+	if limit.Whole() == nil {
+		return
 	}
 	start := len(v.keys)
-	v.keys, claim.Weight = rule.AppendMember(v.keys, r)
-	claim.Member = unsafe.String(unsafe.SliceData(v.keys[start:]), len(v.keys)-start)
-	return claim
-}
-
-// addOf is add for a claim of a request's class.
-func (v *Verdict) addOf(rule *rules.Rule, class *rules.Class, claim weir.Claim) {
-	v.claims = append(v.claims, claim)
-	v.about = append(v.about, about{rule: rule, class: class})
+	v.keys, added.Weight = rule.AppendMember(v.keys, r)
+	added.Member = unsafe.String(unsafe.SliceData(v.keys[start:]), len(v.keys)-start)
 }
 
 // addBan adds the claim that tells whether the key is banned.
