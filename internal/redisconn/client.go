@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // A Client sends commands to a Redis that has data beside limits, such as rules. It is safe for concurrent use, and
@@ -99,6 +100,20 @@ func (r Reply) Texts() ([]string, error) {
 		texts[i], err = list[i].Text()
 	}
 	return texts, err
+}
+
+// Time is the time of the server, as TIME replies it.
+func (r Reply) Time() (time.Time, error) {
+	list, err := r.List()
+	if err == nil && len(list) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	seconds, err := list[0].Int()
+	micros, errMicros := list[1].Int()
+	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
 }
 
 // Map is the map, or the array of names and values in turn.

@@ -37,7 +37,7 @@ func (c *config) readAll(ctx context.Context, client redisconn.Client, script *r
 			ledger.MaxBytes>>20, many)
 	}
 	h := &snapshot{Snapshot: ledger.Snapshot{Read: time.Now()}}
-	if h.Now, err = momentOf(reply[2]); err != nil {
+	if h.Now, err = reply[2].Time(); err != nil {
 		return nil, err
 	}
 	if h.Values, err = reply[1].Map(); err != nil {
@@ -54,17 +54,6 @@ func (c *config) readAll(ctx context.Context, client redisconn.Client, script *r
 		h.Revision, err = strconv.ParseInt(text, 10, 64)
 	}
 	return h, err
-}
-
-// momentOf parses the reply to TIME.
-func momentOf(reply redisconn.Reply) (time.Time, error) {
-	parts, err := reply.Texts()
-	if err != nil || len(parts) != 2 {
-		return time.Time{}, errReply
-	}
-	seconds, err := strconv.ParseInt(parts[0], 10, 64)
-	micros, errMicros := strconv.ParseInt(parts[1], 10, 64)
-	return time.Unix(seconds, micros*1000), errors.Join(err, errMicros)
 }
 
 // A ledgerState is the state of a ledger. Messages only say that it has changed.

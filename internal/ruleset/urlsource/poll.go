@@ -109,11 +109,11 @@ func (s *Source) request(ctx context.Context, conditional bool) (*http.Request, 
 		return nil, err
 	}
 	request.Header.Set("Accept", "application/yaml, text/yaml;q=0.9, */*;q=0.5")
-	if s.tokenFile != "" {
-		token, err := readToken(s.tokenFile)
-		if err != nil {
-			return nil, err
-		}
+	token, err := s.secret()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	if conditional && s.etag != "" {

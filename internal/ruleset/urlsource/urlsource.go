@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
+	"github.com/weirproject/weir/internal/pause"
 	"github.com/weirproject/weir/internal/ruleset"
 )
 
@@ -138,34 +139,21 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 
 // Wait implements ruleset.Source.
 func (s *Source) Wait(ctx context.Context) {
-	if s.center == nil || s.failures > 0 {
-		sleep(ctx, s.pause())
-		return
-	}
 	began := time.Now()
-	if err := s.await(ctx); err != nil {
-		sleep(ctx, s.pause())
+	if s.center == nil || s.failures > 0 || s.await(ctx) != nil {
+		pause.For(s.pause(), ctx.Done())
 		return
 	}
-	sleep(ctx, minGap-time.Since(began))
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	pause.For(minGap-time.Since(began), ctx.Done())
 }
 
 // pause returns the time until the next poll.
 func (s *Source) pause() time.Duration {
-	pause, slowest := s.interval, max(maxRetry, s.interval)
+	d, slowest := s.interval, max(maxRetry, s.interval)
 	if s.failures > 0 {
-		pause = min(firstRetry<<min(s.failures-1, 20), slowest)
+		d = min(firstRetry<<min(s.failures-1, 20), slowest)
 	}
-	return max(pause*3/4+rand.N(pause/2), min(s.retryAfter, slowest))
+	return max(d*3/4+rand.N(d/2), min(s.retryAfter, slowest))
 }
 
 // Close implements ruleset.Source.

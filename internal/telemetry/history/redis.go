@@ -159,16 +159,10 @@ func (s *shared) clockOffset(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	reply, err := client.Do(ctx, redisconn.Command{Name: "TIME"}).List()
-	if err != nil || len(reply) != 2 {
-		return 0, errors.Join(err, errDocument)
-	}
-	seconds, err := reply[0].Int()
-	micros, errMicros := reply[1].Int()
-	if err := errors.Join(err, errMicros); err != nil {
+	there, err := client.Do(ctx, redisconn.Command{Name: "TIME"}).Time()
+	if err != nil {
 		return 0, err
 	}
-	there := time.Unix(seconds, micros*1000)
 	return began.Add(time.Since(began) / 2).Sub(there), nil
 }
 
