@@ -109,10 +109,10 @@ func (s *Server) collect(to chan<- prometheus.Metric) {
 		to <- counter(httpRequests, n, s.name, "unread")
 	}
 	if inFlight := s.inFlight.Load(); served || inFlight > 0 {
-		to <- prometheus.MustNewConstMetric(httpInFlight, prometheus.GaugeValue, float64(inFlight), s.name)
+		to <- gauge(httpInFlight, float64(inFlight), s.name)
 	}
 	if s.open != nil {
-		to <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(s.open()), s.name)
+		to <- gauge(connections, float64(s.open()), s.name)
 	}
 	if s.refused != nil {
 		to <- counter(refusedAtOnce, uint64(s.refused()), s.name)
@@ -121,6 +121,10 @@ func (s *Server) collect(to chan<- prometheus.Metric) {
 
 func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }
 
 // A GRPC counts the calls of the gRPC server. Its methods are safe for concurrent use.

@@ -58,7 +58,7 @@ func (list sources) Collect(to chan<- prometheus.Metric) {
 			sourceLoaded: loaded,
 		}
 		for desc, value := range values {
-			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Name)
+			to <- gauge(desc, value, s.Name)
 		}
 	}
 }

@@ -23,7 +23,6 @@ func (reserved) Describe(to chan<- *prometheus.Desc) { to <- unitsReserved }
 // Collect implements prometheus.Collector.
 func (list reserved) Collect(to chan<- prometheus.Metric) {
 	for _, one := range list() {
-		units := float64(one.Units)
-		to <- prometheus.MustNewConstMetric(unitsReserved, prometheus.GaugeValue, units, one.Rule, one.Unit)
+		to <- gauge(unitsReserved, float64(one.Units), one.Rule, one.Unit)
 	}
 }

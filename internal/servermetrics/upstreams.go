@@ -146,22 +146,16 @@ func (a *Address) collect(to chan<- prometheus.Metric, service string) {
 		}
 	}
 	to <- counter(serviceEjections, a.Ejections, service, a.URL)
-	gauge := func(d *prometheus.Desc, value float64) prometheus.Metric {
-		return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, service, a.URL)
-	}
-	to <- gauge(serviceHealthy, number(a.Healthy))
-	to <- gauge(serviceInProgress, float64(a.InProgress))
+	to <- gauge(serviceHealthy, number(a.Healthy), service, a.URL)
+	to <- gauge(serviceInProgress, float64(a.InProgress), service, a.URL)
 }
 
 func (c *Concurrency) collect(to chan<- prometheus.Metric, service string) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{service}, labels...)...)
-	}
-	gauge(concurrencyLimit, float64(c.Limit))
-	gauge(concurrencyInFlight, float64(c.InFlight))
-	gauge(concurrencyWaiting, float64(c.Waiting))
-	gauge(concurrencyLatency, c.Latency, "now")
-	gauge(concurrencyLatency, c.Unloaded, "none")
+	to <- gauge(concurrencyLimit, float64(c.Limit), service)
+	to <- gauge(concurrencyInFlight, float64(c.InFlight), service)
+	to <- gauge(concurrencyWaiting, float64(c.Waiting), service)
+	to <- gauge(concurrencyLatency, c.Latency, service, "now")
+	to <- gauge(concurrencyLatency, c.Unloaded, service, "none")
 	for _, class := range c.Classes {
 		to <- counter(concurrencyRequests, class.Admitted, service, class.Name, "admitted")
 		to <- counter(concurrencyRequests, class.Refused, service, class.Name, "refused")

@@ -98,8 +98,11 @@ func (r *Recorder) sample(e *event, weight float64) Sample {
 	return s
 }
 
+// ShadowPrefix is the beginning of the keys of shadow rules, as the gate makes them.
+const ShadowPrefix = "shadow "
+
 // plainKey is the key without the prefix of keys of shadow rules.
-func plainKey(key string) string { return strings.TrimPrefix(key, "shadow ") }
+func plainKey(key string) string { return strings.TrimPrefix(key, ShadowPrefix) }
 
 // shown is the text for a key.
 func (r *Recorder) shown(key string) (text string, hidden bool) {

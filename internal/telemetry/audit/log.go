@@ -151,8 +151,8 @@ func (l *Log) Verdict(v *gate.Verdict) {
 func (l *Log) Counting(c *gate.Counting) {
 	l.bans(c.Banned, netip.Addr{}, [texts]string{})
 	ended := c.Result >= gate.Settled || c.Estimate > 0 && (c.Result == gate.Returned || c.Result == gate.Lost)
-	if !ended || c.Rule.Unit().Name == "" || strings.HasPrefix(c.Key, shadowed) {
-		return
+	if !ended || c.Rule.Unit().Name == "" || strings.HasPrefix(c.Key, telemetry.ShadowPrefix) {
+		return // a shadow rule only tries its units
 	}
 	e := entry{at: time.Now(), rule: c.Rule, outcome: cost, reason: uint8(c.Result), estimate: c.Estimate,
 		cost: c.Units}
@@ -163,9 +163,6 @@ func (l *Log) Counting(c *gate.Counting) {
 	}
 	l.add(&e, &of)
 }
-
-// shadowed is how keys of shadow rules begin. Their units cost nobody anything.
-const shadowed = "shadow "
 
 // targetOf adds the texts of a request.
 func targetOf(of [texts]string, id, method, path string) [texts]string {

@@ -327,10 +327,11 @@ func concurrencyOf(s *rules.Service) string {
 	if c == nil {
 		return ""
 	}
-	text := fmt.Sprintf(", %d to %d requests at once by ", c.Min, c.Max)
-	if text += "latency"; c.Algorithm == adaptive.AIMD {
-		text = strings.TrimSuffix(text, "latency") + "refusals and errors"
+	signal := "latency"
+	if c.Algorithm == adaptive.AIMD {
+		signal = "refusals and errors"
 	}
+	text := fmt.Sprintf(", %d to %d requests at once by %s", c.Min, c.Max, signal)
 	if c.Queue.Most > 0 {
 		text += fmt.Sprintf(", %d wait for %v", c.Queue.Most, c.Queue.For)
 	}

@@ -137,17 +137,18 @@ func printOverview(w io.Writer, a *telemetry.Overview) {
 
 // printUnits prints what metered rules have spent, if there are any.
 func printUnits(w io.Writer, all []telemetry.RuleSummary) {
-	for i, heading := 0, true; i < len(all); i++ {
+	isMetered := func(r telemetry.RuleSummary) bool { return r.Units != nil }
+	if !slices.ContainsFunc(all, isMetered) {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "RULE", "SPENT", "RESERVED NOW", "ESTIMATED OF SETTLED")
+	for i := range all {
 		r := &all[i]
-		if r.Units == nil {
+		if !isMetered(*r) {
 			continue
 		}
-		if heading {
-			fmt.Fprintln(w)
-			row(w, "RULE", "SPENT", "RESERVED NOW", "ESTIMATED OF SETTLED")
-		}
-		heading = false
-		ratio, unit := "", unitOf(r)
+		ratio, unit := "", unitOf(r.Units)
 		if r.Counts.Settled > 0 {
 			ratio = strconv.FormatFloat(float64(r.Counts.Estimated)/float64(r.Counts.Settled), 'f', 1, 64) + " ×"
 		}
@@ -155,12 +156,7 @@ func printUnits(w io.Writer, all []telemetry.RuleSummary) {
 	}
 }
 
-func unitOf(r *telemetry.RuleSummary) rules.Unit {
-	if r.Units == nil {
-		return rules.Unit{}
-	}
-	return rules.Unit{Name: r.Units.Name, Scale: r.Units.Scale}
-}
+func unitOf(u *telemetry.Units) rules.Unit { return rules.Unit{Name: u.Name, Scale: u.Scale} }
 
 // spentOf is the number of units that stay spent.
 func spentOf(r *telemetry.RuleSummary) int64 {
@@ -189,7 +185,7 @@ func printSpenders(w io.Writer, r *telemetry.RuleReport) {
 	if r.Units == nil {
 		return
 	}
-	unit, top, spent := unitOf(&r.RuleSummary), slices.Clone(r.Top), spentOf(&r.RuleSummary)
+	unit, top, spent := unitOf(r.Units), slices.Clone(r.Top), spentOf(&r.RuleSummary)
 	fmt.Fprintf(w, "\n%s spent, %s reserved now\n\n", unit.Text(spent), unit.Text(r.Units.Reserved))
 	row(w, "BIGGEST SPENDERS", "SPENT", "OF ALL")
 	slices.SortStableFunc(top, func(a, b telemetry.KeyRate) int { return cmp.Compare(b.Units, a.Units) })

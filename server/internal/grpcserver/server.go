@@ -166,7 +166,7 @@ func (s *Server) unary(method string, next grpc.MethodHandler) grpc.MethodHandle
 	}
 }
 
-// stream handles a call of Watch, of reflection, or of an unknown method.
+// stream handles a call of a streaming method, such as ext_proc's Process or health's Watch, or of an unknown method.
 func (s *Server) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	next grpc.StreamHandler) (err error) {
 	method := s.named(info.FullMethod)
