@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -22,7 +20,7 @@ type image struct{ files []file }
 // add adds a blob.
 func (i *image) add(kind string, text []byte) oci.Descriptor {
 	d := oci.Descriptor{MediaType: kind, Size: int64(len(text)),
-		Digest: digest.NewDigestFromEncoded(digest.SHA256, fmt.Sprintf("%x", sha256.Sum256(text)))}
+		Digest: digest.FromBytes(text)}
 	i.files = append(i.files, plain("blobs/sha256/"+d.Digest.Encoded(), text))
 	return d
 }

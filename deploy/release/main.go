@@ -66,8 +66,10 @@ func (r *release) make(targets []string) error {
 	}
 	var programs []*program
 	for _, target := range targets {
-		system, arch, _ := strings.Cut(target, "/")
-		p, err := r.build(system, arch)
+		p := host
+		if system, arch, _ := strings.Cut(target, "/"); system != host.os || arch != host.arch {
+			p, err = r.build(system, arch)
+		}
 		if err == nil {
 			err = r.pack(p)
 		}
