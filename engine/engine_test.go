@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,24 +44,11 @@ func ruleFile(t *testing.T, text string) string {
 }
 
 // A lines is a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
+type lines struct{ redistest.Log }
 
 func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-func (l *lines) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
-}
+func (l *lines) has(text string) bool { return strings.Contains(l.String(), text) }
 
 func open(t *testing.T, c engine.Config) *engine.Engine {
 	t.Helper()
@@ -159,7 +144,7 @@ func TestMiddlewareFollowsTheRuleFile(t *testing.T) {
 		t.Error("the last valid limit does not decide")
 	}
 	if !log.has("rules are invalid: the last valid rules stay in force") {
-		t.Errorf("logged:\n%s", log.text.String())
+		t.Errorf("logged:\n%s", log.String())
 	}
 }
 
@@ -217,7 +202,7 @@ func TestLocalStoreDecidesWhileRedisIsDown(t *testing.T) {
 		t.Errorf("without Redis %d of 4 granted, want a node's share, 2", n)
 	}
 	if !log.has("store is not responding") {
-		t.Errorf("logged:\n%s", log.text.String())
+		t.Errorf("logged:\n%s", log.String())
 	}
 	redis.Restart()
 	redistest.Await(t, "decisions of Redis", func() bool { return !decide(t, e, "carl").Degraded() })

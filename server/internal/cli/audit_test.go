@@ -186,7 +186,7 @@ func TestAuditTailFollows(t *testing.T) {
 	for _, where := range [][]string{{file}, {"--store", redis.URL()}} {
 		tail := &process{t: t, command: exec.Command(program, append([]string{"audit", "tail", "--most", "1",
 			"--outcome", "refused"}, where...)...)}
-		tail.command.Env, tail.command.Stdout, tail.command.Stderr = call{}.environ(), tail, tail
+		tail.command.Env, tail.command.Stdout, tail.command.Stderr = call{}.environ(), &tail.log, &tail.log
 		if err := tail.command.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -198,7 +198,7 @@ func TestLogsAsJSON(t *testing.T) {
 	t.Parallel()
 	p := &process{t: t, command: exec.Command(program, "serve", "--log-format", "json", "--http", "127.0.0.1:0"), ended: make(chan error, 1)}
 	var out bytes.Buffer
-	p.command.Env, p.command.Stdout, p.command.Stderr = call{}.environ(), &out, p
+	p.command.Env, p.command.Stdout, p.command.Stderr = call{}.environ(), &out, &p.log
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}

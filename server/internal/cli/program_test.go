@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -91,24 +90,11 @@ type process struct {
 	command *exec.Cmd
 	banner  string
 	ended   chan error
-
-	mu     sync.Mutex
-	errors bytes.Buffer
-}
-
-// Write implements io.Writer for the process's logs.
-func (p *process) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.errors.Write(text)
+	log     redistest.Log
 }
 
 // logs is what the process wrote so far.
-func (p *process) logs() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.errors.String()
-}
+func (p *process) logs() string { return p.log.String() }
 
 // serve starts weir serve with its API on a free port, and with seconds for Redis, which has none on a busy machine,
 // unless the arguments say otherwise.
@@ -136,7 +122,7 @@ func contains(list []string, text string) bool {
 func (c call) start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, command: exec.Command(name, args...), ended: make(chan error, 1)}
-	p.command.Dir, p.command.Env, p.command.Stderr = c.dir, c.environ(), p
+	p.command.Dir, p.command.Env, p.command.Stderr = c.dir, c.environ(), &p.log
 	p.command.ExtraFiles = c.files
 	out, err := p.command.StdoutPipe()
 	if err == nil {

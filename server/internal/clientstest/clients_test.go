@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weirproject/weir/internal/redistest"
 )
 
 const tree = "../../../clients"
@@ -85,7 +87,7 @@ func server(t *testing.T) (env []string) {
 	t.Helper()
 	command := exec.Command(program, "serve", "--http", "127.0.0.1:0", "--gateway", "off", "--config",
 		filepath.Join(tree, "rules.yaml"))
-	var said strings.Builder
+	var said redistest.Log
 	command.Stderr = &said
 	out, err := command.StdoutPipe()
 	if err == nil {

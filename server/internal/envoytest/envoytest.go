@@ -2,7 +2,6 @@
 package envoytest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/weirproject/weir/internal/redistest"
@@ -26,25 +24,7 @@ type Envoy struct {
 	t         testing.TB
 	admin     string            // host:port
 	listeners map[string]string // host:port, by name
-	log       record
-}
-
-// record is the log of the process.
-type record struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *record) Write(text []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(text)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
+	log       redistest.Log
 }
 
 // binary is the installed program. WEIR_ENVOY names another one, or is "skip" to skip the tests that need it.

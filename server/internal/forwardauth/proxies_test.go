@@ -1,7 +1,6 @@
 package forwardauth_test
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,24 +158,6 @@ func (s *street) write(name, text string) (path string) {
 	return path
 }
 
-// A log is the output of a proxy.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // run starts a proxy, and stops it with the test.
 func (s *street) run(debian, name string, args ...string) {
 	s.t.Helper()
@@ -187,7 +167,7 @@ func (s *street) run(debian, name string, args ...string) {
 			s.t.Fatalf("%s is not here; install it: apt-get install %s", name, debian)
 		}
 	}
-	said := new(log)
+	said := new(redistest.Log)
 	command := exec.Command(path, args...)
 	command.Stdout, command.Stderr, command.Dir, command.SysProcAttr = said, said, s.dir, redistest.DieWithParent()
 	command.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir)

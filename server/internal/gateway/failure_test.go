@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,29 +76,18 @@ func TestRefusedRequestsOpenNoConnection(t *testing.T) {
 
 // A witness receives the failures that a gateway reports.
 type witness struct {
-	mu       sync.Mutex
-	log      bytes.Buffer
+	log      redistest.Log
 	reported chan int
 	lines    *slog.Logger
 }
 
 func newWitness() *witness {
 	w := &witness{reported: make(chan int, 100)}
-	w.lines = slog.New(slog.NewTextHandler(w, nil))
+	w.lines = slog.New(slog.NewTextHandler(&w.log, nil))
 	return w
 }
 
-func (w *witness) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.Write(p)
-}
-
-func (w *witness) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.String()
-}
+func (w *witness) text() string { return w.log.String() }
 
 // config is that of a gateway with this transport; nil: the usual one.
 func (w *witness) config(transport http.RoundTripper) gateway.Config {

@@ -219,7 +219,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	witness := newWitness()
 	g := routedWithLog(t, fmt.Sprintf("services: [{name: s, addresses: %s, max_body: 10}]\n"+
 		"routes: [{name: r, path: /*, service: s}, {name: large, path: /large, service: s, max_body: 1MiB}]\n"+
-		"rules: [{name: all, limit: 100/1h}]", up.URL), "", slog.New(slog.NewTextHandler(witness, nil)))
+		"rules: [{name: all, limit: 100/1h}]", up.URL), "", witness.lines)
 	const ten, more, chunked = "0123456789", "0123456789x", "Transfer-Encoding: chunked\r\n\r\n"
 	for _, test := range []struct {
 		path, rest      string
@@ -654,7 +654,7 @@ func TestEachServiceIsLogged(t *testing.T) {
 	g := routedWithLog(t, fmt.Sprintf("services: [{name: down, addresses: %s}, {name: off, addresses: %s}, "+
 		"{name: half, addresses: %s}]\nroutes: [{name: d, host: d, service: down}, {name: o, host: o, service: off}, "+
 		"{name: h, host: h, service: half}]\nrules: []", dead[0], dead[1], half.URL), "",
-		slog.New(slog.NewTextHandler(witness, nil)))
+		witness.lines)
 	for range 20 {
 		g.ask(t, "GET d /", "")
 	}

@@ -2,7 +2,6 @@ package listen_test
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,31 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/server/internal/listen"
 )
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(text)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // dial opens a connection and leaves it idle.
 func dial(t testing.TB, l net.Listener) net.Conn {
@@ -77,7 +57,7 @@ func TestConnectionLimit(t *testing.T) {
 		"behind a balancer": {ProxyProtocol: true, Trusted: prefixes("192.0.2.1/32")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log lines
+			var log redistest.Log
 			config.Connections, config.Log = 2, slog.New(slog.NewTextHandler(&log, nil))
 			l := open(t, config)
 			server := &http.Server{Handler: http.NotFoundHandler()} // without timeouts
@@ -171,7 +151,7 @@ func stays(conn net.Conn) bool {
 // TestConnectionsOfOneAddress: one client cannot shut out the others, be its addresses those of the connections or
 // those that a balancer names.
 func TestConnectionsOfOneAddress(t *testing.T) {
-	var log lines
+	var log redistest.Log
 	exempt := func(a netip.Addr) bool { return a == netip.MustParseAddr("203.0.113.9") }
 	counts := new(listen.Counts)
 	l := serve(t, open(t, listen.Config{ProxyProtocol: true, Trusted: prefixes("127.0.0.0/8"), Connections: 10, PerAddress: 2,

@@ -1,7 +1,6 @@
 package listen_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -11,10 +10,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/certtest"
 	"github.com/weirproject/weir/server/internal/listen"
 )
@@ -65,27 +64,9 @@ func TestTLSSpeaksHTTP2(t *testing.T) {
 	}
 }
 
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 func TestCertificatesAreReloaded(t *testing.T) {
 	a := newAuthority(t, "root")
-	var log logged
+	var log redistest.Log
 	c := config(a, "one")
 	c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	listener := serve(t, open(t, c))
@@ -104,7 +85,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	a.Write("one", cert)
 	want("one", "the key is not there yet")
 	want("one", "nor now")
-	if n := log.count("cannot be used"); n != 1 {
+	if n := strings.Count(log.String(), "cannot be used"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 	a.Write("key", key)
@@ -114,7 +95,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 	want("two", "a file is gone")
 	want("two", "and stays away")
-	if n := log.count("cannot be used"); n != 2 {
+	if n := strings.Count(log.String(), "cannot be used"); n != 2 {
 		t.Errorf("logged %d times", n)
 	}
 	a.Write("key", key)
@@ -137,7 +118,7 @@ func TestCertificateIsChosenByName(t *testing.T) {
 		}
 		return paths
 	}
-	var log logged
+	var log redistest.Log
 	listener := serve(t, open(t, listen.Config{Certs: files("first", "wild", "exact"),
 		Keys: files("first-key", "wild-key", "exact-key"), Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	want := func(host, name string) {
@@ -158,7 +139,7 @@ func TestCertificateIsChosenByName(t *testing.T) {
 	a.Write("exact-key", key)
 	want("api.example.com", "renewed")
 	want("other.example.com", "wild")
-	if n := log.count("wild.pem"); n == 0 {
+	if n := strings.Count(log.String(), "wild.pem"); n == 0 {
 		t.Error("a pair that cannot be used is not named")
 	}
 }

@@ -3,7 +3,6 @@
 package ratelimittest
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -91,26 +89,11 @@ type Service struct {
 	place   *Place
 	command *exec.Cmd
 	ended   chan struct{}
-	log     log
-}
-
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(text)
+	log     redistest.Log
 }
 
 // Log is what the service has written.
-func (s *Service) Log() string {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return s.log.text.String()
-}
+func (s *Service) Log() string { return s.log.String() }
 
 // Start starts a program, which ends with the test at the latest. It does not wait: see [Service.Await].
 func (p *Place) Start(program string) *Service {

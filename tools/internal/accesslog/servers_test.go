@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -81,7 +80,7 @@ func serve(t *testing.T, address, debian, name string, args ...string) (out stri
 		t.Fatal(err)
 	}
 	defer file.Close()
-	said := new(output)
+	said := new(redistest.Log)
 	command := exec.Command(path, args...)
 	command.Stdout, command.Stderr, command.Dir, command.SysProcAttr = file, said, dir, redistest.DieWithParent()
 	command.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
@@ -103,24 +102,6 @@ func serve(t *testing.T, address, debian, name string, args ...string) (out stri
 		return err == nil
 	})
 	return out
-}
-
-// An output is what a server says, for several goroutines.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // logged reads a log once all lines are in it.
