@@ -16,7 +16,7 @@ import (
 
 // The JSON bodies of requests and responses, which callers pass.
 
-// any reads a value of JSON as it is written.
+// anyJSON reads any JSON value, as the caller wrote it.
 func anyJSON(into func(*call) *jsontext.Value) reader {
 	return reader{schema: web.Schema{}, read: func(c *call) error {
 		value, err := c.json.ReadValue()
@@ -31,22 +31,22 @@ func anyJSON(into func(*call) *jsontext.Value) reader {
 // A body is the JSON body of a request.
 type body struct {
 	text    jsontext.Value // nil: the caller did not pass it
-	json    *rules.JSON    // nil: no rule has needed it
+	json    *rules.JSON    // its values; nil until a rule needs them
 	fields  *webvalues.Body
-	message *mcp.Body  // of a place where rules expect one; nil: none
-	rules   *rules.Set // that were asked about the place; nil: those in force
+	message *mcp.Body  // the body as a message, where rules expect one; else nil
+	rules   *rules.Set // by which the message was read; nil: the rules in force decide
 }
 
-// none reports whether the request has no body.
-func (b *body) none() bool { return b.text.Kind() == 'n' }
+// absent reports whether the caller says, by null, that the request has no body.
+func (b *body) absent() bool { return b.text.Kind() == 'n' }
 
-// JSON has the values of the body. One that is not passed is as one that is not read.
+// JSON has the values of the body. A body that the caller did not pass counts as one that was not read.
 func (a *attributes) JSON() *rules.JSON {
 	if a.body.json == nil {
 		switch {
 		case a.body.text == nil:
 			a.body.json = rules.UnreadJSON(-1)
-		case a.body.none():
+		case a.body.absent():
 			a.body.json = a.set.ReadJSON(nil)
 		default:
 			a.body.json = a.set.ReadJSON(a.body.text)
@@ -55,10 +55,10 @@ func (a *attributes) JSON() *rules.JSON {
 	return a.body.json
 }
 
-// Body is a field of the body.
+// Body is the value of a field of the body.
 func (a *attributes) Body(name string) string { return a.fields().Value(name) }
 
-// Doubtful implements rules.Attributes: all but the body has one value by each name.
+// Doubtful implements rules.Attributes. Only a field of the body can have several values.
 func (a *attributes) Doubtful(kind, name string) bool {
 	return kind == "body" && a.fields().Doubtful(name)
 }
@@ -68,7 +68,7 @@ func (a *attributes) fields() *webvalues.Body {
 		switch {
 		case a.body.text == nil || len(a.body.text) > webvalues.MaxBody:
 			a.body.fields = webvalues.UnreadBody()
-		case a.body.none():
+		case a.body.absent():
 			a.body.fields = new(webvalues.Body)
 		default:
 			a.body.fields = webvalues.NewBody(webvalues.JSON, a.body.text, a.set.ServiceKind())
@@ -77,7 +77,7 @@ func (a *attributes) fields() *webvalues.Body {
 	return a.body.fields
 }
 
-// MCP is a part of the message.
+// MCP is a part of the message; empty without a message.
 func (a *attributes) MCP(part string) string {
 	if a.body.message == nil {
 		return ""
@@ -85,11 +85,11 @@ func (a *attributes) MCP(part string) string {
 	return a.body.message.Messages[0].Part(part)
 }
 
-// Messages are what a refusal answers: see httplimit.Respond.
+// Messages has the message that a refusal answers: see httplimit.Respond.
 func (a *attributes) Messages() *mcp.Body { return a.body.message }
 
-// readMessage reads the body of a request as a message, if rules expect one. A batch would be several requests that are
-// decided as one, which this API does not do.
+// readMessage reads the body of a request as a message, if rules expect one. This API refuses a batch of messages,
+// because each message is a request to decide.
 func (c *call) readMessage(a *ask) error {
 	set := c.api.gate.Rules()
 	if a.attributes.set = set; !a.requested || !strings.EqualFold(a.request.Method, http.MethodPost) ||
@@ -97,7 +97,7 @@ func (c *call) readMessage(a *ask) error {
 		return nil
 	}
 	b := &a.attributes.body
-	if b.text == nil || b.none() {
+	if b.text == nil || b.absent() {
 		return c.invalid(requestJSON, "missing", "a message of the Model Context Protocol, which a rule is about")
 	}
 	messages, problem := mcp.Read(b.text)
@@ -116,7 +116,7 @@ func (c *call) readMessage(a *ask) error {
 
 const requestJSON = "request.json"
 
-// unread names the member where a rule needs a body that the caller did not pass.
+// unread makes an error about a missing body name the member of the call that the caller left out.
 func (a *ask) unread(err error) error {
 	input, ok := err.(*weir.InputError)
 	if !ok || !a.requested || a.attributes.body.text != nil || !strings.HasPrefix(input.Field, "body ") {
@@ -126,8 +126,8 @@ func (a *ask) unread(err error) error {
 		strings.TrimPrefix(input.Field, "body ")+"; null if it has none", 0)
 }
 
-// price states the actual costs of the charges whose rules read it from the JSON of the response. An error of the
-// service that does not state it costs nothing.
+// price sets the actual cost of each charge that its rule settles by the JSON of the response. An error response
+// without a cost costs 0.
 func (c *call) price(receipt gate.Receipt) error {
 	var answer *rules.Answer
 	for i := range receipt {
@@ -151,13 +151,13 @@ func (c *call) price(receipt gate.Receipt) error {
 	return nil
 }
 
-// responseOf is the response that the caller describes.
+// responseOf makes the response from the headers and the JSON that the caller passed.
 func (c *call) responseOf(rule *rules.Rule) *rules.Answer {
 	answer := rule.Answer()
 	attributes := &c.last().attributes
 	answer.Header, answer.Bytes = attributes.Header, int64(len(c.answered))
 	body := answer.Body("application/json")
-	body.Write(c.answered) // a list of events is read as they are, one after the other
+	body.Write(c.answered) // the reader takes the elements of a list for the events of a stream
 	body.Close()
 	return answer
 }
