@@ -9,24 +9,6 @@ import (
 	"github.com/weirproject/weir/internal/algorithm/window"
 )
 
-// A sharer decides limits that members share. The state of a claim has the member: see asks.
-type sharer interface {
-	// standing is the member's usage and share.
-	standing(l *weir.Limit, s state, now moment) fair.Standing
-	// availableTo is how many units the member is granted above a floor, or −1 if what it may have is exceeded.
-	availableTo(l *weir.Limit, s state, floor int64, now moment) int64
-	// decisionFor describes the state for a next request of the member.
-	decisionFor(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision
-}
-
-// sharerOf has the steps of a limit that members share; nil for other limits.
-func sharerOf(l *weir.Limit) sharer {
-	if l.Whole() == nil {
-		return nil
-	}
-	return kindOf(l).decider.(sharer)
-}
-
 // asks is the state with the member that a claim names, in the numbers that a large state does not need.
 func (s *Store) asks(c *weir.Claim, st state) state {
 	if c.Limit.Whole() != nil {
@@ -76,16 +58,7 @@ func (*fairWindowKind) size(b *large) int64 {
 
 func (*fairWindowKind) growth(*large, *weir.Limit, int64, int64) int64 { return fair.PartBytes }
 
-func (k *fairWindowKind) available(l *weir.Limit, s state, now moment) int64 {
-	return k.availableTo(l, s, 0, now)
-}
-
-func (*fairWindowKind) standing(l *weir.Limit, s state, now moment) fair.Standing {
-	w := fairWindowOf(s, now)
-	return w.Standing(l, memberOf(s), now.at)
-}
-
-func (*fairWindowKind) availableTo(l *weir.Limit, s state, floor int64, now moment) int64 {
+func (*fairWindowKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
 	w := fairWindowOf(s, now)
 	return w.Available(l, memberOf(s), floor, now.at)
 }
@@ -112,11 +85,7 @@ func (*fairWindowKind) refund(l, other *weir.Limit, s state, r returned, now mom
 	return s, other, found
 }
 
-func (k *fairWindowKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return k.decisionFor(l, s, cost, 0, now)
-}
-
-func (*fairWindowKind) decisionFor(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+func (*fairWindowKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
 	w := fairWindowOf(s, now)
 	return w.Decision(l, memberOf(s), cost, floor, now.at)
 }
@@ -178,15 +147,7 @@ func (*fairLeaseKind) growth(*large, *weir.Limit, int64, int64) int64 {
 	return concurrency.LeaseBytes + fair.PartBytes
 }
 
-func (k *fairLeaseKind) available(l *weir.Limit, s state, now moment) int64 {
-	return k.availableTo(l, s, 0, now)
-}
-
-func (*fairLeaseKind) standing(l *weir.Limit, s state, now moment) fair.Standing {
-	return s.large.fairLeases().Standing(l, memberOf(s), now.at)
-}
-
-func (*fairLeaseKind) availableTo(l *weir.Limit, s state, floor int64, now moment) int64 {
+func (*fairLeaseKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
 	return s.large.fairLeases().Available(l, memberOf(s), floor, now.at)
 }
 
@@ -199,11 +160,7 @@ func (*fairLeaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) 
 	return s, l, s.large.fairLeases().Release(memberOf(s), r.lease, now.at)
 }
 
-func (k *fairLeaseKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return k.decisionFor(l, s, cost, 0, now)
-}
-
-func (*fairLeaseKind) decisionFor(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+func (*fairLeaseKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
 	return s.large.fairLeases().Decision(l, memberOf(s), cost, floor, now.at)
 }
 

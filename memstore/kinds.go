@@ -40,16 +40,17 @@ type state struct {
 // one would be allocated. Receivers are pointers: a value would cost a call more. A step that returns a state changes a
 // large one in place.
 type decider interface {
-	// available is how many units the state has left, or −1 if the limit is exceeded.
-	available(l *weir.Limit, s state, now moment) int64
+	// available is how many units a request is granted that leaves floor units to others; it is negative if the limit
+	// is exceeded.
+	available(l *weir.Limit, s state, floor int64, now moment) int64
 	// charge takes n units; of a lease, all of them under its id.
 	charge(l *weir.Limit, s state, n int64, now moment, lease string) state
 	// refund gives units back to a state that other's numbers wrote, and keeps all that they count. It returns the
 	// limit whose form the state has. found is false if no units could be given back: a lease was gone, or no
 	// window that counts has units of that instant.
 	refund(l, other *weir.Limit, s state, r returned, now moment) (after state, in *weir.Limit, found bool)
-	// decision describes the state for a next request of the cost.
-	decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision
+	// decision describes the state for a next request of the cost and the floor. The floor is still part of Remaining.
+	decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision
 	// ahead reports whether a clock that was wrong wrote the state; back is the state after such a clock.
 	ahead(l *weir.Limit, s state, now moment) bool
 	back(l *weir.Limit, s state, now moment) state
@@ -125,24 +126,22 @@ func fit(c *weir.Claim, s state, times int64, now moment) int64 {
 	if c.Limit.Leases() {
 		return fitLease(c, s, times, now)
 	}
-	if k := sharerOf(c.Limit); k != nil {
-		return algorithm.Fit(k.availableTo(c.Limit, s, c.Floor, now), c.Cost, times)
-	}
-	return algorithm.FitClaim(kindOf(c.Limit).available(c.Limit, s, now), c, times)
+	return fitUnits(c, s, times, now)
+}
+
+func fitUnits(c *weir.Claim, s state, times int64, now moment) int64 {
+	return algorithm.Fit(kindOf(c.Limit).available(c.Limit, s, c.Floor, now), c.Cost, times)
 }
 
 func fitLease(c *weir.Claim, s state, times int64, now moment) int64 {
 	held := live(c, s, now)
-	if c.Renew && !held {
+	switch {
+	case held:
+		return times
+	case c.Renew:
 		return 0
 	}
-	if k := sharerOf(c.Limit); k != nil && !held {
-		return algorithm.Fit(k.availableTo(c.Limit, s, c.Floor, now), c.Cost, times)
-	}
-	if held || s.large.leases().Available(c.Limit, now.at) >= algorithm.Needs(c) {
-		return times
-	}
-	return 0
+	return fitUnits(c, s, times, now)
 }
 
 // live reports whether a claim's lease is held.
@@ -178,11 +177,7 @@ func refund(c *weir.Claim, other *weir.Limit, s state, takenAt int64, now moment
 // copying a whole Decision that was written a moment ago, field by field, stalls the processor for longer than writing
 // it takes.
 func decide(c *weir.Claim, s state, now moment, into *weir.Decision) {
-	if k := sharerOf(c.Limit); k != nil {
-		*into = k.decisionFor(c.Limit, s, c.Cost, c.Floor, now)
-		return
-	}
-	d := kindOf(c.Limit).decision(c.Limit, s, algorithm.Needs(c), now)
+	d := kindOf(c.Limit).decision(c.Limit, s, c.Cost, c.Floor, now)
 	into.Remaining = algorithm.LessFloor(d.Remaining, c.Floor)
 	into.RetryAfter = d.RetryAfter
 	into.ResetAfter = d.ResetAfter

@@ -90,8 +90,8 @@ func (*logKind) size(b *large) int64 { return int64(unsafe.Sizeof(logState{})) +
 
 func (*logKind) growth(b *large, l *weir.Limit, _, now int64) int64 { return b.log().Growth(l, now) }
 
-func (*logKind) available(l *weir.Limit, s state, now moment) int64 {
-	return s.large.log().Available(l, now.at)
+func (*logKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
+	return s.large.log().Available(l, now.at) - floor
 }
 
 func (*logKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
@@ -103,8 +103,8 @@ func (*logKind) refund(l, other *weir.Limit, s state, r returned, now moment) (s
 	return s, other, s.large.log().Refund(l, other, r.n, r.takenAt, now.at) > 0
 }
 
-func (*logKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return s.large.log().Decision(l, cost, now.at)
+func (*logKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+	return s.large.log().Decision(l, cost+floor, now.at)
 }
 
 func (*logKind) ahead(l *weir.Limit, s state, now moment) bool { return s.large.log().Ahead(l, now.at) }
@@ -167,8 +167,8 @@ func (*counterKind) growth(b *large, l *weir.Limit, n, now int64) int64 {
 	return b.counter().Growth(l, n, now)
 }
 
-func (*counterKind) available(l *weir.Limit, s state, now moment) int64 {
-	return s.large.counter().Available(l, now.at)
+func (*counterKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
+	return s.large.counter().Available(l, now.at) - floor
 }
 
 func (*counterKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
@@ -180,8 +180,8 @@ func (*counterKind) refund(l, other *weir.Limit, s state, r returned, now moment
 	return s, other, s.large.counter().Refund(l, other, r.n, r.takenAt, now.at) > 0
 }
 
-func (*counterKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return s.large.counter().Decision(l, cost, now.at)
+func (*counterKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+	return s.large.counter().Decision(l, cost+floor, now.at)
 }
 
 func (*counterKind) ahead(l *weir.Limit, s state, now moment) bool {
@@ -256,8 +256,8 @@ func (*leaseKind) size(b *large) int64 {
 
 func (*leaseKind) growth(*large, *weir.Limit, int64, int64) int64 { return concurrency.LeaseBytes }
 
-func (*leaseKind) available(l *weir.Limit, s state, now moment) int64 {
-	return s.large.leases().Available(l, now.at)
+func (*leaseKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
+	return s.large.leases().Available(l, now.at) - floor
 }
 
 func (*leaseKind) charge(l *weir.Limit, s state, n int64, now moment, lease string) state {
@@ -269,8 +269,8 @@ func (*leaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) (sta
 	return s, l, s.large.leases().Release(r.lease, now.at)
 }
 
-func (*leaseKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return s.large.leases().Decision(l, cost, now.at)
+func (*leaseKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+	return s.large.leases().Decision(l, cost+floor, now.at)
 }
 
 func (*leaseKind) numbers(s state) (list []int64, ids [][]byte) {

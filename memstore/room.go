@@ -147,7 +147,7 @@ func (s *Store) Sweep() int {
 // change later may move that; it is looked up again before the entry is dropped.
 func (e *entry) expires(now moment) int64 {
 	limit := e.owner.Load().limit
-	return now.at + kindOf(limit).decision(limit, e.read(), 0, now).ResetAfter.Microseconds()
+	return now.at + kindOf(limit).decision(limit, e.read(), 0, 0, now).ResetAfter.Microseconds()
 }
 
 // expiry is when a key may be dropped; it may be used again before.

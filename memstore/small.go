@@ -14,8 +14,8 @@ type bucketKind struct{ plain }
 
 func bucketOf(s state) bucket.State { return bucket.State{At: s.a, Part: s.b} }
 
-func (*bucketKind) available(l *weir.Limit, s state, now moment) int64 {
-	return bucket.Available(l, bucketOf(s), now.at)
+func (*bucketKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
+	return bucket.Available(l, bucketOf(s), now.at) - floor
 }
 
 func (*bucketKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
@@ -28,8 +28,8 @@ func (*bucketKind) refund(l, other *weir.Limit, s state, r returned, now moment)
 	return state{a: b.At, b: b.Part}, l, true
 }
 
-func (*bucketKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return bucket.Decision(l, bucketOf(s), cost, now.at)
+func (*bucketKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+	return bucket.Decision(l, bucketOf(s), cost+floor, now.at)
 }
 
 func (*bucketKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) state {
@@ -71,8 +71,8 @@ func windowOf(s state, now moment) window.State {
 	return window.State{Start: s.a, Count: s.b, Until: s.until, Grid: now.grid}
 }
 
-func (*windowKind) available(l *weir.Limit, s state, now moment) int64 {
-	return window.Available(l, windowOf(s, now), now.at)
+func (*windowKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
+	return window.Available(l, windowOf(s, now), now.at) - floor
 }
 
 func (*windowKind) charge(l *weir.Limit, s state, n int64, now moment, _ string) state {
@@ -94,8 +94,8 @@ func (*windowKind) refund(l, other *weir.Limit, s state, r returned, now moment)
 	return s, other, s.b < before.Count
 }
 
-func (*windowKind) decision(l *weir.Limit, s state, cost int64, now moment) weir.Decision {
-	return window.Decision(l, windowOf(s, now), cost, now.at)
+func (*windowKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
+	return window.Decision(l, windowOf(s, now), cost+floor, now.at)
 }
 
 func (*windowKind) ahead(l *weir.Limit, s state, now moment) bool {

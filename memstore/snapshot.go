@@ -276,7 +276,7 @@ func (r *snapshotReader) line(text []byte) error {
 		return fmt.Errorf("%w: no state of %s", weir.ErrForeignState, limit.Algorithm())
 	}
 	s = onWall(limit, s, -r.now.grid)
-	if kindOf(limit).decision(limit, s, 0, r.now).ResetAfter > 0 {
+	if kindOf(limit).decision(limit, s, 0, 0, r.now).ResetAfter > 0 {
 		r.keys = append(r.keys, loaded{id{l.Hash, l.Tag}, limit, s})
 	}
 	return nil

@@ -39,7 +39,7 @@ func fairWindowArgs(a *arguments, c *weir.Claim) {
 func fairWindowDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
 	standing := fair.Standing{Own: reply[3].Int, Share: reply[4].Int}
-	return aboveFloor(c, fair.Decision(c.Limit, state, standing, c.Cost, c.Floor, now))
+	return fair.Decision(c.Limit, state, standing, c.Cost, c.Floor, now)
 }
 
 func fairLeaseArgs(a *arguments, c *weir.Claim) {
@@ -50,11 +50,5 @@ func fairLeaseArgs(a *arguments, c *weir.Claim) {
 func fairLeaseDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
 	standing := fair.Standing{Own: reply[4].Int, Share: reply[5].Int}
-	return aboveFloor(c, fair.DecisionOfLeases(c.Limit, summary, standing, c.Cost, c.Floor, now))
-}
-
-// aboveFloor adds the claim's floor to the units that remain above it: they are told without.
-func aboveFloor(c *weir.Claim, d weir.Decision) weir.Decision {
-	d.Remaining += c.Floor
-	return d
+	return fair.DecisionOfLeases(c.Limit, summary, standing, c.Cost, c.Floor, now)
 }

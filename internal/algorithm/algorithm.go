@@ -10,8 +10,9 @@
 //	Decision    the answer to the caller
 //	Adopt       read state that was written under other numbers
 //
-// A claim's floor is no part of a state. A claim fits if its cost and floor do: so Available counts without the floor
-// (see FitClaim), and the Decision of a claim is the Decision of its cost and floor together (see Needs and LessFloor).
+// A claim's floor is no part of a state. The floor is taken off the available units, and the Decision of a claim is the
+// Decision of its cost and floor together (see Needs and LessFloor). Only the steps of package fair take a floor: it
+// must fit the shared limit, but not the share of a member.
 package algorithm
 
 import (
@@ -34,11 +35,6 @@ func Fit(available, cost, times int64) int64 {
 		return min(available, times)
 	}
 	return min(available/cost, times)
-}
-
-// FitClaim is Fit for a claim: its floor must be available besides the units of all requests.
-func FitClaim(available int64, c *weir.Claim, times int64) int64 {
-	return Fit(available-c.Floor, c.Cost, times)
 }
 
 // Needs is the units that must fit for a request of the claim to be granted: at most 2^53.

@@ -110,7 +110,7 @@ func (s *Leases) Release(m Member, id string, now int64) bool {
 	return true
 }
 
-// Decision describes the state for a member's next lease of n units above a floor.
+// Decision describes the state for a member's next lease of n units above a floor, which is part of Remaining.
 func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Decision {
 	standing, summary := s.Standing(l, m, now), s.Whole.Summary(now)
 	most := l.Capacity() - floor
@@ -123,12 +123,12 @@ func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Dec
 	return DecisionOfLeases(l, summary, standing, n, floor, now)
 }
 
-// DecisionOfLeases is the Decision of a member with a standing. Frees is the instant at which enough leases have
+// DecisionOfLeases is the Decision of a member with a standing, with the floor in Remaining. Frees is the instant at which enough leases have
 // expired for a grant to anybody.
 func DecisionOfLeases(l *weir.Limit, held concurrency.Summary, s Standing, n, floor, now int64) weir.Decision {
 	d := held.Decision(l, n+floor, now)
 	free := availableOfLeases(l, held, s, floor)
-	d.Remaining = max(0, free)
+	d.Remaining = max(0, free) + floor
 	if d.RetryAfter == 0 && (free < n || free < 0) {
 		d.RetryAfter = algorithm.Micros(held.Frees - now)
 	}

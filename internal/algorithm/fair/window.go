@@ -75,16 +75,17 @@ func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (
 	return true
 }
 
-// Decision describes the state for a member's next request of cost units above a floor.
+// Decision describes the state for a member's next request of cost units above a floor, which is part of Remaining.
 func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) weir.Decision {
 	return Decision(l, w.Whole, w.Standing(l, m, now), cost, floor, now)
 }
 
-// Decision describes a window for the next request of a member that has a standing in it.
+// Decision describes a window for the next request of a member that has a standing in it. The floor is part of
+// Remaining, as of other algorithms: see algorithm.LessFloor.
 func Decision(l *weir.Limit, w window.State, s Standing, cost, floor, now int64) weir.Decision {
 	d := window.Decision(l.Whole(), w, cost+floor, now)
 	free := available(l, w, s, floor, now)
-	d.Remaining = max(0, free)
+	d.Remaining = max(0, free) + floor
 	if d.RetryAfter == 0 && (free < cost || free < 0) {
 		start, length, used := window.Opened(l.Whole(), w, now)
 		d.RetryAfter = d.ResetAfter

@@ -133,15 +133,6 @@ func (s *step) after(word, otherwise string) string {
 	return s.word()
 }
 
-// floor is the number after the word floor, or 0 without it.
-func (s *step) floor() int64 {
-	if len(s.words) == 0 || s.words[0] != "floor" {
-		return 0
-	}
-	s.word()
-	return s.number()
-}
-
 func (t *player) step(words []string) (answer string, err error) {
 	s := &step{words: words}
 	t.member, t.weight = "", 0
@@ -184,7 +175,7 @@ func (t *player) decide(op string, s *step) string {
 	if op != "renew" {
 		claims[0].Cost = s.number()
 	}
-	claims[0].Floor = s.floor()
+	claims[0].Floor = s.optional("floor")
 	if op == "take" {
 		k, err := strconv.ParseInt(s.after("times", "1"), 10, 64)
 		s.err, times = errors.Join(s.err, err), k

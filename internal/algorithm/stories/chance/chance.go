@@ -190,8 +190,7 @@ func (p *player) take(cost, floor, times int64) {
 	if cost > 1 {
 		times = min(times, weir.MaxUnits/cost)
 	}
-	claim := weir.Claim{Cost: cost, Floor: floor}
-	granted := algorithm.FitClaim(p.Twin.Available(p.now), &claim, times)
+	granted := algorithm.Fit(p.Twin.Available(p.now)-floor, cost, times)
 	read := p.model.Clone()
 	read.Back(p.Limit, p.now)
 	want := model.First(func(k int64) bool { return k >= times || !read.Fits(p.Limit, cost*(k+1)+floor, p.now) })
