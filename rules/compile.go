@@ -255,6 +255,11 @@ const closed = "none"
 // unlimited is the limit of a rule that grants every request.
 const unlimited = "unlimited"
 
+// limited reports whether the rule has limits that count.
+func (s *Spec) limited() bool {
+	return len(s.Limit) != 1 || s.Limit[0] != closed && s.Limit[0] != unlimited
+}
+
 // An uncounted limit is one of these two. It counts no request, but each rule has a limit that people read.
 type uncounted struct {
 	weir.Spec

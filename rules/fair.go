@@ -3,7 +3,6 @@ package rules
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
@@ -47,7 +46,7 @@ func (b *builder) fair(i int, s *Spec) *fair {
 		f.keys = 0
 	}
 	b.weights(i, s, f)
-	if slices.Contains([]string{closed, unlimited}, strings.Join(s.Limit, "")) {
+	if !s.limited() {
 		b.add(at(i, "fair"), "fair shares a limit, and the rule has none")
 	}
 	if s.LeasePercent != 0 {
@@ -117,8 +116,7 @@ func (l *linter) fair(i int, s *Spec, rule *Rule) {
 	for j, c := range rule.fair.by {
 		if c.source.chosen() {
 			l.add(at(i, "fair.by"), "each client can be many members, as it sends %s itself, and gain their shares: "+
-				"let a proxy set it, and name your proxies in server.trusted_proxies, or take a value that is proven, "+
-				"such as user, service or a descriptor", s.Fair.By[j])
+				takeProven, s.Fair.By[j])
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (r *reserve) of(request *Request) *Class {
 // reserve checks reserve of a rule; nil without it.
 func (b *builder) reserve(i int, s *Spec) *reserve {
 	r := b.classes(at(i, "reserve"), &s.Reserve, s.Match.Path)
-	if r != nil && slices.Contains([]string{closed, unlimited}, strings.Join(s.Limit, "")) {
+	if r != nil && !s.limited() {
 		b.add(at(i, "reserve"), "reserve is a part of a limit, and the rule has none")
 	}
 	return r
@@ -143,11 +143,14 @@ func (l *linter) reserve(i int, rule *Rule) {
 	}
 }
 
+// takeProven is the advice about a value that clients choose.
+const takeProven = "let a proxy set it, and name your proxies in server.trusted_proxies, or take a value that is " +
+	"proven, such as user, service or a descriptor"
+
 // chosen warns of classes that clients choose; r may be nil.
 func (l *linter) chosen(p place, r *reserve) {
 	if r != nil && r.by.source.chosen() && len(l.set.proxies) == 0 {
-		l.add(p, "each client can choose its class, as it sends %s itself: let a proxy set it, and name your proxies "+
-			"in server.trusted_proxies, or take a value that is proven, such as user, service or a descriptor",
+		l.add(p, "each client can choose its class, as it sends %s itself: "+takeProven,
 			strings.TrimSuffix(r.by.label, "="))
 	}
 }

@@ -112,7 +112,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	b.algorithm(at(i, "algorithm"), s.Algorithm)
 	rule.countIf = b.countIf(i, s)
 	rule.closed, rule.unlimited = slices.Equal(s.Limit, []string{closed}), slices.Equal(s.Limit, []string{unlimited})
-	if rule.closed || rule.unlimited {
+	if !s.limited() {
 		rule.limits = uncountedLimit(stateName(s.Name, 0, named), s.Limit[0])
 	} else {
 		rule.limits = b.limits(at(i, "limit"), s.Limit, s, rule, named)

@@ -33,18 +33,9 @@ func (u Unit) Number(n int64) string {
 	if u.Scale <= 1 {
 		return strconv.FormatInt(n, 10)
 	}
-	text := strconv.FormatInt(n/u.Scale, 10)
-	rest := n % u.Scale
-	if rest == 0 {
-		return text
-	}
-	digits := ""
-	for scale := u.Scale; scale > 1; scale /= 10 {
-		rest *= 10
-		digits += string(rune('0' + rest/u.Scale))
-		rest %= u.Scale
-	}
-	return text + "." + strings.TrimRight(digits, "0")
+	whole := strconv.FormatInt(n/u.Scale, 10)
+	digits := strconv.FormatInt(u.Scale+n%u.Scale, 10)[1:] // with the zeros at the begin
+	return strings.TrimSuffix(whole+"."+strings.TrimRight(digits, "0"), ".")
 }
 
 // Unit is the unit of the rule.
