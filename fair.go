@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Fair is a limit that its members, such as the tenants of a service, share fairly once it is nearly used up. The limit
-// is that of Of, a [FixedWindow], [Calendar] or [Concurrency]; each claim names its Member.
+// Fair is a limit that its members, such as the tenants of a service, share fairly once it is nearly used up. Of is the
+// shared limit: a [FixedWindow], [Calendar] or [Concurrency]. Each claim names its Member.
 //
 // While the usage after a grant stays within Above per cent of the limit, every member is granted. Beyond it a member
 // is granted while its own usage, with the cost, stays within its share: limit × weight / sum of the weights of the
-// members that used the limit, itself included. In windows a member is also granted while the usage of all stays
-// within the part of the time that has passed, so that units which nobody asks for are not lost. The limit as a whole
-// is never exceeded. See docs/reference/fair.md.
+// members that used the limit, itself included. In a window, a member is also granted while the usage of all members is
+// no larger a part of the limit than the time that has passed is of the window: otherwise the shares of members without
+// requests would be lost. The limit as a whole is never exceeded. See docs/reference/fair.md.
 type Fair struct {
 	Of      Spec
 	Above   int   // per cent of the limit, 0 to 100
@@ -27,19 +27,19 @@ const (
 	// MaxWeight is the largest weight of a member of a [Fair] limit.
 	MaxWeight = 1_000
 
-	// With these, a limit times a weight or a hundredth of a window is a whole number below 2^52.
+	// Bounds of a shared limit: its units times a weight, and its period times 100, are below 2^52.
 	maxFairUnits  = 1 << 42
 	maxFairPeriod = 1 << 45
 )
 
-// fairOf has the algorithm of a Fair limit of each algorithm; 0: there is none.
+// fairOf is the algorithm of a Fair limit, by the algorithm of the shared limit; 0 if that cannot be shared.
 var fairOf = [algorithms]Algorithm{
 	AlgorithmFixedWindow: AlgorithmFairWindow,
 	AlgorithmCalendar:    AlgorithmFairCalendar,
 	AlgorithmConcurrency: AlgorithmFairConcurrency,
 }
 
-// fairWord begins the text of a Fair limit: the next letters are those of the limit that is shared.
+// fairWord is the begin of the text of a Fair limit. The text of the shared limit follows.
 const fairWord = "fair_"
 
 func (s Fair) compile(l *Limit) error {
@@ -96,7 +96,7 @@ func (s Fair) with(units int64) Spec {
 	return s
 }
 
-// rated is of the shared limit: a Fair limit is only asked by claims with members.
+// rated changes the shared limit; the result is a Fair limit too, as the claims name members.
 func (s Fair) rated(units int64, period time.Duration) Spec {
 	s.Of = s.Of.rated(units, period)
 	return s
@@ -114,7 +114,7 @@ func (s Fair) within(other Spec) bool {
 	return ok && s.Above <= b.Above && s.keys() == b.keys() && (s.Of == b.Of || s.Of.within(b.Of))
 }
 
-// fair reads a Fair limit: its first word is that of the shared limit, after fairWord.
+// fair returns the function that reads a Fair limit; of reads the shared limit.
 func fair(of func(*limitParser) Spec) func(*limitParser) Spec {
 	return func(p *limitParser) Spec {
 		above, keys := p.option("above", defaultAbove), p.option("keys", MaxFairKeys)
@@ -128,10 +128,10 @@ const defaultAbove = 50
 // Whole is the limit that the members of a [Fair] limit share; nil for other limits.
 func (l *Limit) Whole() *Limit { return l.whole }
 
-// Above is how many units of a [Fair] limit are granted to any member.
+// Above is the number of units of a [Fair] limit that are granted to any member.
 func (l *Limit) Above() int64 { return l.above }
 
-// MaxKeys is how many members a [Fair] limit tells apart.
+// MaxKeys is the number of members that a [Fair] limit tells apart.
 func (l *Limit) MaxKeys() int64 { return l.maxKeys }
 
 // Fair reports whether the algorithm's limits are shared by members.

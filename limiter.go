@@ -18,10 +18,10 @@ import (
 // request was not decided: wrong input ([InputError]), or a store that did not answer ([ErrUnavailable]).
 type Limiter struct {
 	store  Store
-	local  *Limiter // decides while the store is unavailable; nil: none does
+	local  *Limiter // decides while the store is unavailable; may be nil
 	keyed  keyed    // the store, if it implements it; else nil
 	limits []*Limit
-	floors []int64   // of the limits; nil: none
+	floors []int64   // one for each limit; nil: all are 0
 	member member    // of the fair limits
 	pool   sync.Pool // of *call
 	start  time.Time // when it was made
@@ -107,15 +107,15 @@ func NewLimiter(store Store, limits ...*Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// WithFloor returns a limiter of the same store, limits and counts whose requests leave so many units of each limit to
+// WithFloor returns a limiter of the same store, limits and counts. Its requests leave so many units of each limit to
 // others: one number for all limits, or one for each, in the order of Limits. A request is granted only if the
-// floor is left besides its cost, and is charged its cost alone: see Claim.Floor. So programs refuse the unimportant
-// first, where a limit is nearly used up:
+// floor is left besides its cost, and is charged its cost alone: see Claim.Floor. A program refuses its unimportant
+// requests first in this way, where a limit is nearly used up:
 //
 //	crawls, err := all.WithFloor(limit / 2)
 //
-// Make it once, as a Limiter. It waits in a queue of its own. A number is 0 to MaxUnits; a floor that a limit never
-// has left is refused for ever.
+// Make the limiter once and keep it. Its waiting requests have a queue of their own. A floor is 0 to MaxUnits; requests
+// with a floor that the limit never has left are refused for ever.
 func (l *Limiter) WithFloor(units ...int64) (*Limiter, error) {
 	if len(units) != 1 && len(units) != len(l.limits) {
 		return nil, invalid("units", len(units), "one floor, or "+strconv.Itoa(len(l.limits))+", one for each limit")
@@ -130,19 +130,20 @@ func (l *Limiter) WithFloor(units ...int64) (*Limiter, error) {
 	return l.with(floors, l.member)
 }
 
-// member is who asks; no weight is 1.
+// A member makes requests under fair limits. The weight 0 is 1.
 type member struct {
 	name   string
 	weight int64
 }
 
-// WithMember returns a limiter of the same store, limits and counts whose requests are those of a member with a weight:
-// see [Fair]. Several members share a limit so, each under a limiter of its own:
+// WithMember returns a limiter of the same store, limits and counts for the requests of one member, with a weight: see
+// [Fair]. Each member has a limiter of its own:
 //
 //	tenant, err := search.WithMember(token.Tenant, 1)
 //
-// Keep it as long as the member asks: it waits in a queue of its own, and is larger than a request. A floor stays. The
-// member is up to MaxKey bytes, the weight 1 to MaxWeight. At least one limit must be a Fair one.
+// Keep the limiter as long as the member has requests: it has a queue of its own, and takes more memory than a request.
+// The floors of l stay. The name is up to MaxKey bytes, the weight 1 to MaxWeight. At least one limit must be a Fair
+// one.
 func (l *Limiter) WithMember(name string, weight int64) (*Limiter, error) {
 	shared := func(limit *Limit) bool { return limit.whole != nil }
 	switch {
@@ -156,7 +157,7 @@ func (l *Limiter) WithMember(name string, weight int64) (*Limiter, error) {
 	return l.with(l.floors, member{name, weight})
 }
 
-// with is a limiter of the same counts with floors and a member.
+// with returns a limiter of the same store and limits with these floors and this member.
 func (l *Limiter) with(floors []int64, m member) (*Limiter, error) {
 	with, err := NewLimiter(l.store, l.limits...)
 	if err != nil {
@@ -173,7 +174,7 @@ func (l *Limiter) with(floors []int64, m member) (*Limiter, error) {
 	return with, nil
 }
 
-// claim is what requests with a key ask of a limit, without a cost.
+// claim is the claim of a request with a key under the ith limit, without its cost.
 func (l *Limiter) claim(key string, i int) Claim {
 	c := Claim{Key: key, Limit: l.limits[i], Floor: l.floor(i)}
 	if c.Limit.whole != nil {
@@ -182,7 +183,7 @@ func (l *Limiter) claim(key string, i int) Claim {
 	return c
 }
 
-// floor is what requests leave of a limit.
+// floor is the number of units that requests leave of a limit.
 func (l *Limiter) floor(limit int) int64 {
 	if l.floors == nil {
 		return 0

@@ -46,7 +46,8 @@ type Claim struct {
 	// state as without one. A claim of an id (Once) has no floor.
 	Floor int64
 
-	// Member is who asks, for a [Fair] limit and only there: up to MaxKey bytes. All that name none are one member.
+	// Member is the name of the member that asks, for a [Fair] limit and only there: up to MaxKey bytes. The empty name
+	// is a member too.
 	Member string
 	// Weight is the member's part of a [Fair] limit: 1 to MaxWeight; 0 is 1.
 	Weight int64

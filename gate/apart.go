@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// replaced is why a rule that matched is not decided.
+// replaced is the reason of a Skip.
 const replaced = "another rule replaces it"
 
 // replaces appends the aliases that the request's rules replace, each once: a call may have many requests. A rule that
@@ -29,7 +29,8 @@ func (v *Verdict) replaces(aliases []string) []string {
 	return aliases
 }
 
-// withoutReplaced removes the rules that other rules replace, of the request or of other requests.
+// withoutReplaced removes rules that other rules of the request replace, or rules of other requests, by the aliases in
+// others.
 func (v *Verdict) withoutReplaced(others []string) {
 	aliases := v.replaces(others[:len(others):len(others)])
 	v.matched = slices.DeleteFunc(v.matched, func(rule *rules.Rule) bool {
@@ -46,7 +47,7 @@ func isReplaced(rule *rules.Rule, aliases []string) bool {
 	return rule.Alias() != "" && slices.Contains(aliases, rule.Alias())
 }
 
-// beginReplaced makes the claims once more of the requests with rules that a rule of another request replaces.
+// beginReplaced makes the claims of a request once more if a rule of another request replaces one of its rules.
 func (g *Gate) beginReplaced(set *rules.Set, questions []Question) error {
 	var aliases []string
 	for i := range questions {
@@ -75,15 +76,15 @@ func (v *Verdict) meetsQuota() bool {
 		slices.ContainsFunc(v.followers, func(f follower) bool { return f.live < 0 && f.rule.Quota() })
 }
 
-// Unlimited reports whether nothing limits the request because an enforced rule says so. A shadow rule that grants all
-// limits nothing either way.
+// Unlimited reports whether an enforced rule exempts the request, and no limit is enforced. A shadow rule exempts no
+// request.
 func (v *Verdict) Unlimited() bool {
 	return v.enforced == 0 && slices.ContainsFunc(v.matched, func(rule *rules.Rule) bool {
 		return rule.Unlimited() && rule.Mode() == rules.Enforce
 	})
 }
 
-// decideApart decides the requests that are decided apart from the others. It reports whether the others may pass.
+// decideApart decides the requests that the joint decision leaves out. It reports whether the others may pass.
 func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Question) (passes bool, err error) {
 	j.apart = j.apart[:0]
 	for i := range questions {
@@ -119,7 +120,7 @@ func (j *jointDecision) decideApart(ctx context.Context, g *Gate, questions []Qu
 	return passes && (quotas == 0 || granted > 0), nil
 }
 
-// decideBegun decides questions that have their claims.
+// decideBegun decides questions after their claims were made.
 func (g *Gate) decideBegun(ctx context.Context, questions []Question) {
 	if g.batcher != nil {
 		g.decideTogether(ctx, questions)
@@ -131,8 +132,9 @@ func (g *Gate) decideBegun(ctx context.Context, questions []Question) {
 	}
 }
 
-// owed is a refused claim of spent units as it is charged. The debt of a bucket is limited to twice what it grants at
-// most: a window forgets what exceeded it, but a bucket would block the key of one call with huge hits for years.
+// owed is the charge for a refused claim if its units are spent already. The debt of a bucket is limited to twice its
+// capacity and overdraft: a window forgets units beyond its limit, but a bucket would block the key of one call with
+// huge hits for years.
 func owed(claim weir.Claim, d *weir.Decision) weir.Claim {
 	l := claim.Limit
 	if !l.Refills() {
@@ -196,7 +198,8 @@ func (j *jointDecision) concludeApart(ctx context.Context, g *Gate, questions []
 	g.takeBack(ctx, taken)
 }
 
-// takeBack gives back charges, those of one time in one call of the store. An error is dropped: then they stay charged.
+// takeBack gives back charges, with one call of the store for all charges of one instant. After an error they stay
+// charged.
 func (g *Gate) takeBack(ctx context.Context, list Receipt) {
 	shared := make(map[weir.Instant][]weir.Claim)
 	for i := range list {

@@ -8,24 +8,26 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// An expected cost is what a verdict knows of a cost that is learned, or counted as the response passes.
+// An expected cost belongs to a request with a cost that is learned, or counted as the response passes.
 type expected struct {
 	rule  *rules.Rule
-	known int64  // units that the request itself tells, such as those of its prompt
+	known int64  // units that the request itself tells, such as the tokens of its prompt
 	class uint64 // of a rule that learns
-	from  uint32 // number of the settled costs that the estimate is from; 0: it is the stated one
+	from  uint32 // number of settled costs that the estimate is from; 0: the estimate is the stated cost
 }
 
-// A learner has estimates of costs, by class: a rule, a key and perhaps a value of the request. It estimates the cost
-// of a request beyond the units that the request tells: the exponentially weighted mean, and two standard deviations
-// weighted likewise. A budget holds if the sum of the requests under way is not above its estimate, and the deviation
-// of a sum grows with the root of their number, so that two suffice. The mean alone would be too low for half of the
-// sums. The estimate follows a class that costs more within a few costs, which widen the deviation, and one that costs
-// less slowly.
+// A learner estimates costs by class. A class is a rule, a key and perhaps a value of the request. The estimate is the
+// units that the request tells, the mean of all costs beyond such units, and two standard deviations. Mean and
+// deviation are exponentially weighted.
 //
-// The key is always part of a class: by a class of several keys, one key could lower the estimates of others. A class
-// gives its place to another one if it was not settled for long, and is then as a new one. Only settled costs make
-// classes, so that it takes answers of the service to displace one. The zero learner is ready to use. It is safe for
+// A budget holds while the costs of all requests under way are together no higher than their estimates. The mean alone
+// would be too low for half of these sums. Two deviations for each request suffice, because the deviation of a sum
+// grows only with the root of the number of requests. If a class becomes more expensive, the estimate follows within a
+// few costs, since they widen the deviation. If it becomes cheaper, the estimate follows slowly.
+//
+// The key is always part of a class: otherwise one key could lower the estimates of others. A class that was not
+// settled for long loses its place to a new class, and begins anew later. Only settled costs make classes: a client
+// displaces a class only by requests that the service answers. The zero learner is ready to use. It is safe for
 // concurrent use.
 type learner struct {
 	mu      sync.Mutex
@@ -50,7 +52,8 @@ const (
 	learnMargin = 2 // standard deviations
 )
 
-// class is the class of a rule and texts, which have no common borders by accident. It is not 0.
+// class is the class of a rule, a key and a value. The hash has the lengths of the texts, so that equal letters with
+// other borders are another class. It is not 0.
 func (l *learner) class(rule *rules.Rule, key string, value []byte) uint64 {
 	l.mu.Lock()
 	if l.sets == nil {
@@ -67,8 +70,8 @@ func (l *learner) class(rule *rules.Rule, key string, value []byte) uint64 {
 	return max(1, h.Sum64())
 }
 
-// expect is the learned cost of a request of the class, from 1 to most, and the number of costs that it is from. That
-// is 0 if they are too few.
+// expect is the learned cost of a request of the class, from 1 to most, and the number of costs that it is from; both
+// are 0 if the class has too few costs.
 func (l *learner) expect(class uint64, known, most int64) (units int64, from uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +112,8 @@ func (l *learner) learn(of *expected, units int64) {
 	e.variance = (1 - weight) * (e.variance + weight*off*off)
 }
 
-// expect is the cost of a request that states units: by what was learned, if the rule learns. The verdict notes what is
-// known of it.
+// expect is the cost of a request that states units: the learned cost, if there is one. The verdict keeps the expected
+// cost.
 func (v *Verdict) expect(rule *rules.Rule, r *rules.Request, key string, units int64) int64 {
 	class, known, most := rule.Expect(nil, r)
 	of := expected{rule: rule, known: known}
@@ -125,7 +128,7 @@ func (v *Verdict) expect(rule *rules.Rule, r *rules.Request, key string, units i
 	return units
 }
 
-// expectedOf is what is known of the rule's cost, or nil.
+// expectedOf is a copy of the rule's expected cost, or nil. A receipt keeps it when the verdict is used again.
 func (v *Verdict) expectedOf(rule *rules.Rule) *expected {
 	for i := range v.expected {
 		if v.expected[i].rule == rule {

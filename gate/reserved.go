@@ -48,7 +48,7 @@ func (v *Verdict) keepOrigin() {
 	}
 }
 
-// first reports whether the ith charge stands for its rule: the others of the rule have the same units, or are those of
+// first reports whether the ith charge stands for its rule: other charges of the rule have the same units, or belong to
 // its candidate.
 func (r Receipt) first(i int) bool {
 	c := &r[i]

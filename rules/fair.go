@@ -11,7 +11,7 @@ import (
 // A fair is a checked Fair.
 type fair struct {
 	by      []component
-	weigh   *component // whose values have weights; nil: they are those of the only component in by
+	weigh   *component // its values have the weights; nil: all members have the weight 1
 	weights map[string]int64
 	above   int
 	keys    int64

@@ -11,22 +11,22 @@ const learnByKey = "key"
 
 // A learned cost is an estimate that follows from the costs of earlier requests of the same class.
 type learned struct {
-	by *component // whose values are classes of a key; nil: the key is one class
+	by *component // divides the requests of a key into classes, by its values; nil: the key is one class
 }
 
 // Learns reports whether the estimate of the rule's cost is learned from settled costs.
 func (r *Rule) Learns() bool { return r.cost.learn != nil }
 
-// Expects reports whether more than the stated cost is to be known of a request: the rule Learns, or counts what has
-// passed of a response whose request was charged an estimate of it.
+// Expects reports whether Expect has a use: the rule Learns, or it charges an estimate and counts the part of the
+// response that has passed.
 func (r *Rule) Expects() bool {
 	return r.Learns() || r.passed != nil && r.stream == nil && r.cost.from != nil
 }
 
-// Expect is what a request tells of its cost, for a rule that Expects and that CostOf found stated: known are the units
-// of the lengths in cost.from, such as those of a prompt, and most is the largest cost to expect. That is the stated
-// one, or cost.max where a number in cost.from stands for one that the request does not state. class is appended to
-// dst: the text of the requests of one key with costs alike.
+// Expect reads more about the cost of a request, for a rule that Expects and a cost that CostOf found stated. known is
+// the units of the lengths in cost.from, such as the length of a prompt. most is the largest cost to expect: the stated
+// cost, or cost.max if the request leaves out a number and cost.from has a substitute for it. class is dst and a text
+// that requests of one key with similar costs have in common.
 func (r *Rule) Expect(dst []byte, request *Request) (class []byte, known, most int64) {
 	c := &r.cost
 	if c.learn != nil && c.learn.by != nil {
@@ -43,8 +43,8 @@ func (r *Rule) Expect(dst []byte, request *Request) (class []byte, known, most i
 	return dst, min(known, most), max(1, most)
 }
 
-// lengths are the terms of lengths of values and bodies. open reports that the request states no number for a term
-// that asks for one.
+// lengths are the terms that measure values and bodies. open reports that a term asks for a number that the request
+// does not state.
 func (s sum) lengths(value func(*quantity) (*big.Rat, bool)) (terms sum, open bool) {
 	isNumber := func(q quantity) bool { return q.kind == jsonNumber || q.kind == attributed }
 	for _, t := range s {

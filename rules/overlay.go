@@ -12,11 +12,11 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// An OverlaySpec sets fields of rules that another file has, as plain data: of the rules about descriptors of a domain,
-// which a controller may own. See docs/reference/overlay.md.
+// An OverlaySpec sets fields of rules in another file, which a controller may own. It is for rules about descriptors,
+// and is plain data. See docs/reference/overlay.md.
 type OverlaySpec struct {
 	Domain     string   // the service of the rules; "*": any
-	Descriptor []string // their descriptor_keys; * stands for any text, a last ** for any entries; none: any
+	Descriptor []string // their descriptor_keys; * stands for any text, a last ** for any entries; empty: any
 	Set        Spec     // the fields that it sets are not zero
 	From       string   // the place in a file; "": made by a program
 }
@@ -65,7 +65,7 @@ func (d *decoder) overlay(p place, n *yaml.Node, file *File) {
 	}
 }
 
-// overlay checks the overlay of a file: each element as a rule that has the fields that it sets.
+// overlay checks the overlay of a file: each element as a rule with its fields.
 func (b *builder) overlay(file *File, o options) {
 	if !b.count(at(-1, "overlay"), len(file.Overlay), bounds.Overlays) {
 		return
@@ -88,7 +88,7 @@ func (b *builder) overlay(file *File, o options) {
 	}
 }
 
-// problems are the mistakes of the rule that an element alone would be, at the places of the element.
+// problems are the mistakes of a rule with the fields of the element, at the places of the element.
 func (s *OverlaySpec) problems(r *report, in string, o options) []Problem {
 	spec := s.Set
 	spec.Name, spec.Limit, spec.Key = "overlay", []string{"1000/1h"}, []string{"service"}
@@ -116,7 +116,7 @@ func (r *report) node(field string) *yaml.Node {
 	return value
 }
 
-// adopt takes over problems of a rule as those of a part of the file.
+// adopt adds problems of a lone rule, as problems of a part of the file.
 func (b *builder) adopt(in string, list []Problem) {
 	for _, p := range list {
 		p.Field = strings.Replace(p.Field, "rules[0]", in, 1)
@@ -129,10 +129,10 @@ func (b *builder) adopt(in string, list []Problem) {
 	}
 }
 
-// Overlaid is the file with its overlay applied, in order: of two elements that set one field of a rule, the later one
-// counts. It has no overlay then. Rules of which kept, by their index, reports true stay as they are; nil: none does.
-// The file itself is not changed. unmet says which elements have no effect, and why; of a file without rules it is
-// empty, as the rules may come later.
+// Overlaid returns the file with its overlay applied in order, and without the overlay. If two elements set one field
+// of a rule, the later element counts. kept reports by index whether a rule stays as it is; with nil all rules may
+// change. The file itself is not changed. unmet says which elements have no effect, and why; it is empty for a file
+// without rules, as the rules may come later.
 func (file *File) Overlaid(kept func(rule int) bool) (overlaid *File, unmet []string) {
 	overlaid, list := file.overlaid(kept)
 	for _, one := range list {
@@ -178,8 +178,8 @@ func (file *File) overlaid(kept func(rule int) bool) (overlaid *File, without []
 	return &out, without
 }
 
-// overlay applies elements to a rule: all at once where they fit together, as they nearly always do, since to try each
-// takes time. Otherwise one after the other, without those that do not fit.
+// overlay applies elements to a rule. All of them together nearly always fit, and are tried first, since each try takes
+// time. Otherwise the elements are applied one after the other, and elements that do not fit are left out.
 func (file *File) overlay(rule *Spec, elements []int) (without []unmet) {
 	if len(elements) > 1 {
 		together, tried, fits := *rule, false, true
@@ -212,7 +212,7 @@ func (s *OverlaySpec) String() string {
 	return text
 }
 
-// meets reports whether the element is about a rule: one about descriptors of its domain.
+// meets reports whether the element is for a rule, by the domain and the descriptor.
 func (s *OverlaySpec) meets(rule *Spec) bool {
 	m := &rule.Match
 	if len(m.Service) == 0 || s.Domain != "*" && !slices.Contains(m.Service, s.Domain) || len(m.DescriptorKeys) == 0 {
@@ -233,8 +233,8 @@ func (s *OverlaySpec) meets(rule *Spec) bool {
 	return true
 }
 
-// apply sets the fields of a rule. why is the reason why the rule stays as it is: they do not fit its limit, such as a
-// cost that is above it.
+// apply sets the fields of a rule. If they do not fit its limit, such as a cost above the limit, the rule stays as it
+// is, and why says so.
 func (s *OverlaySpec) apply(rule *Spec) (why string) {
 	changed := *rule
 	if !s.set(&changed) {
@@ -250,7 +250,7 @@ func (s *OverlaySpec) apply(rule *Spec) (why string) {
 	return ""
 }
 
-// mistake is the first mistake of a rule that is alone in its file; "" if there is none.
+// mistake is the first mistake of a rule that is alone in its file; "" for a valid rule.
 func (s *Spec) mistake() string {
 	alone := &report{}
 	build(&File{Rules: []Spec{*s}}, alone, options{})
@@ -260,7 +260,7 @@ func (s *Spec) mistake() string {
 	return alone.problems[0].Message
 }
 
-// dependsOnRule reports whether fields that are valid may not fit a rule. To try them takes 20 µs.
+// dependsOnRule reports whether the fields, though valid, may not fit a rule. A try takes 20 µs.
 func (s *OverlaySpec) dependsOnRule() bool {
 	rest := s.Set
 	rest.Mode, rest.EnforcePercent, rest.OnStoreError = "", nil, ""
@@ -281,8 +281,8 @@ func (s *OverlaySpec) set(rule *Spec) bool {
 	return s.Set.Algorithm == "" || rule.countBy(s.Set.Algorithm)
 }
 
-// nameAlgorithm moves the algorithm of the limits, if it is the same, to the rule's field, so that a candidate has it
-// too.
+// nameAlgorithm moves the algorithm from the texts of the limits to the rule's field, if all limits have the same one.
+// Then a candidate has it too.
 func (s *Spec) nameAlgorithm() {
 	if s.Algorithm != "" || len(s.Limit) == 0 {
 		return
@@ -302,7 +302,7 @@ func (s *Spec) nameAlgorithm() {
 	s.Algorithm, s.Limit = word, limits
 }
 
-// countBy changes the algorithm of limits that are a number in a time, and reports whether they are.
+// countBy changes the algorithm of limits of the form N/PERIOD, and reports whether all limits have this form.
 func (s *Spec) countBy(algorithm string) bool {
 	if s.Algorithm != "" && !slices.Contains(overlayAlgorithms, s.Algorithm) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// together is what a rule says about the requests that one call decides.
+// together has the fields of a rule that are about several requests of one call.
 type together struct {
 	alias    string
 	replaces []string
@@ -18,23 +18,23 @@ type together struct {
 	metadata map[string]any
 }
 
-// alone reports whether no request of a call changes what the rule means for another one.
+// alone reports whether the rule applies to each request of a call independently of the others.
 func (t *together) alone() bool { return t.alias == "" && len(t.replaces) == 0 && !t.quota }
 
-// Alias is the name that other rules replace the rule by; "" if it has none.
+// Alias is the name by which other rules replace the rule; it may be empty.
 func (r *Rule) Alias() string { return r.together.alias }
 
-// Replaces are the aliases of the rules that do not apply to a request that this rule applies to, or to the other
-// requests of its call. Do not change the slice.
+// Replaces are the aliases of the rules that this rule replaces. Where it applies to a request, they apply neither to
+// that request nor to the others of its call. Do not change the slice.
 func (r *Rule) Replaces() []string { return r.together.replaces }
 
-// Quota reports whether, of the requests of a call with such a rule, one that passes suffices.
+// Quota reports whether all requests of a call that have such a rule pass as soon as one of them passes.
 func (r *Rule) Quota() bool { return r.together.quota }
 
-// Metadata is for the answer of a front end; nil if there is none. Do not change it.
+// Metadata is for the answer of a front end; it may be nil. Do not change it.
 func (r *Rule) Metadata() map[string]any { return r.together.metadata }
 
-// Unlimited reports whether the rule grants every request that no list denies, and counts nothing.
+// Unlimited reports whether the rule grants every request that no list denies. Such a rule has no counts.
 func (r *Rule) Unlimited() bool { return r.unlimited }
 
 // Replaces reports whether a rule replaces others, so that the requests of a call depend on each other.

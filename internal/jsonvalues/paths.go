@@ -14,7 +14,7 @@ const (
 // Any is the step of a path that stands for every element of a list.
 const Any = "*"
 
-// Paths are the paths that a Reader reads the values at. They are immutable.
+// Paths say which values a Reader reads. They are immutable.
 type Paths struct {
 	nodes  []node // the first is the document
 	values int    // number of paths
@@ -23,8 +23,8 @@ type Paths struct {
 // A node is a place in a document. Its children are a list: child is the first, next the one after it.
 type node struct {
 	name        string
-	value       int  // index of the path that ends here; none
-	child, next int  // 0: none
+	value       int  // index of the path that ends here, or none
+	child, next int  // 0: there is no such node
 	summed      bool // the step * leads here
 }
 
@@ -57,7 +57,7 @@ func New(paths ...string) (*Paths, error) {
 	return p, nil
 }
 
-// step is the child of a node by its name, which is made if there is none.
+// step is the child of a node with a name; a missing child is made.
 func (p *Paths) step(from int, name string) int {
 	for at := p.nodes[from].child; at != 0; at = p.nodes[at].next {
 		if p.nodes[at].name == name {

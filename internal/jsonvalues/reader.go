@@ -1,8 +1,9 @@
 // Package jsonvalues reads the values at a few paths of JSON texts that pass in pieces: bodies of requests and
 // responses, and the events of a stream. Its memory does not depend on the length of a text.
 //
-// A document is a text's value or, if that is a list, each element of the list. Of members with one name the last one
-// counts, as in the parsers of Python, Go and JavaScript, with all that is in it.
+// A document is the value of a text. If the value is a list, each of its elements is a document instead. If an object
+// has several members with one name, the last member counts, with all its content, as in the parsers of Python, Go and
+// JavaScript.
 package jsonvalues
 
 import (
@@ -40,7 +41,7 @@ type Value struct {
 	Kind Kind
 	// Text is a text without its escapes, or a number or a word as it is written; empty for other kinds.
 	Text []byte
-	// Size is the length of the value in the document, in bytes, without the quotes of a text. Of a path with the step
+	// Size is the length of the value in the document, in bytes, without the quotes of a text. At a path with the step
 	// * it is the sum for all elements.
 	Size int64
 	// Cut reports that Text has only the first MaxText bytes.
@@ -87,18 +88,18 @@ type Reader struct {
 	open    [MaxSteps + 2]int
 	begins  [MaxSteps + 2]int64
 	matched int
-	node    int // of the value that comes or is being read
+	node    int // of the present value, or of the next one
 
 	start   int64 // of a text, number or word
 	taken   *Value
 	name    []byte // of a member, up to maxName + 1 bytes
 	naming  bool   // the text is a name
 	word    string // rest of true, false or null
-	digits  int    // missing of \uXXXX
-	unit    rune   // of its digits so far
-	high    rune   // the first half of a surrogate pair; 0: none
+	digits  int    // of \uXXXX that are missing
+	unit    rune   // the number of its digits so far
+	high    rune   // the first half of a surrogate pair, or 0
 	rest    int    // missing bytes of a character
-	lo, hi  byte   // bounds of the next of them
+	lo, hi  byte   // bounds of the next missing byte
 	numeral numeral
 }
 
@@ -172,7 +173,8 @@ func (r *Reader) Close() error {
 	return r.err
 }
 
-// step reads at least one byte of the piece, which begins at a position of the text, or none if a number has ended.
+// step reads one or more bytes of the piece, and no byte if a number ends before it. position is where the piece begins
+// in the text.
 func (r *Reader) step(piece []byte, position int64) (n int, ok bool) {
 	c := piece[0]
 	switch r.state {
@@ -276,7 +278,7 @@ func (r *Reader) begin(c byte, position int64) bool {
 	return true
 }
 
-// take notes that the value is wanted, if it is.
+// take prepares to keep a value that begins, if it is at one of the paths.
 func (r *Reader) take(kind Kind) {
 	r.taken = nil
 	if r.node == none || kind == Null && r.paths.nodes[r.node].summed { // null adds nothing to a sum
@@ -288,7 +290,7 @@ func (r *Reader) take(kind Kind) {
 	}
 }
 
-// keep appends to the wanted value, or to the name.
+// keep appends to the taken value, or to the name.
 func (r *Reader) keep(text []byte) {
 	if r.naming {
 		r.name = append(r.name, text[:min(len(text), maxName+1-len(r.name))]...)
@@ -438,7 +440,7 @@ func (r *Reader) letter(c byte, position int64) bool {
 	return true
 }
 
-// named finds the node of the member whose name was read.
+// named finds the node of a member after its name.
 func (r *Reader) named() {
 	r.naming, r.state, r.node = false, inColon, none
 	object := r.current()

@@ -15,7 +15,7 @@ import (
 
 // Options say how Compile makes rules.
 type Options struct {
-	// Merge allows several configurations of a domain, whose descriptors are then one list.
+	// Merge allows several configurations of a domain. Their descriptors are one list then.
 	Merge bool
 
 	// Algorithm, if non-nil, returns the algorithm that counts a limit, as the first word of weir.ParseLimit, or "" for
@@ -28,9 +28,9 @@ type Options struct {
 	Adjust func(domain, path string, rule *rules.Spec) error
 }
 
-// Compile makes rules of configurations, in their order: one of each descriptor with a limit, and one of each that has
-// neither a limit nor descriptors below, since it exempts what it matches. A rule is named by its domain and its path.
-// The error is a *rules.Error that lists every mistake; rules.Compile accepts the file.
+// Compile makes rules of configurations, in their order. Each descriptor with a limit becomes a rule. So does each
+// descriptor with neither a limit nor descriptors below: it exempts requests. A rule is named by its domain and its
+// path. The error is a *rules.Error that lists every mistake; rules.Compile accepts the file.
 func Compile(configs []*Config, o Options) (*rules.File, error) {
 	c := &compiler{Options: o, report: new(report)}
 	domains := make(map[string]map[string]bool) // the texts at their first levels
@@ -65,17 +65,17 @@ func Compile(configs []*Config, o Options) (*rules.File, error) {
 type compiler struct {
 	Options
 	*report
-	nodes []*node // that are rules
+	nodes []*node // one for each rule
 }
 
-// A node is a descriptor, with those that lead to it.
+// A node is a descriptor with its place in the tree.
 type node struct {
 	*Descriptor
 	config *Config
-	path   []*Descriptor // from the first level, itself the last
+	path   []*Descriptor // from the first level to the descriptor itself
 }
 
-// collect finds the descriptors that are rules.
+// collect finds the descriptors that become rules.
 func (c *compiler) collect(config *Config, above []*Descriptor, list []Descriptor) {
 	for i := range list {
 		d := &list[i]
@@ -99,8 +99,9 @@ func (n *node) text() string {
 // hashLength is the length of a hash in a name, with the sign before it.
 const hashLength = 13
 
-// names are the names of the rules. Each is the domain and the path, with _ for signs that no name has; if that is too
-// long, or the name of another path too, a hash of both is its end. So other descriptors rarely change it.
+// names are the names of the rules. A name is the domain and the path, with _ for each character that is not allowed in
+// names. A name that is too long, or that another path has too, ends with a hash of the domain and the path: so changes
+// of other descriptors rarely change it.
 func (c *compiler) names() []string {
 	names, count := make([]string, len(c.nodes)), make(map[string]int)
 	for i, n := range c.nodes {
@@ -122,7 +123,7 @@ func (c *compiler) names() []string {
 	return names
 }
 
-// plain is a letter, digit or one of . _ -, and _ for any other sign.
+// plain returns letters, digits and . _ - as they are, and _ for any other character.
 func plain(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
 		return r
@@ -138,7 +139,7 @@ func (c *compiler) rule(n *node, name string) rules.Spec {
 	for _, d := range n.path {
 		spec.Match.DescriptorKeys = append(spec.Match.DescriptorKeys, rules.DescriptorEntry(d.Key, d.Value))
 	}
-	if n.Limit == nil { // nothing is shown of it
+	if n.Limit == nil { // answers do not show it
 		spec.Mode, spec.Limit = rules.Shadow, []string{unlimited}
 		return spec
 	}
@@ -148,7 +149,7 @@ func (c *compiler) rule(n *node, name string) rules.Spec {
 	if !n.Limit.Unlimited && n.Limit.RequestsPerUnit == 0 {
 		spec.Deny = map[string][]string{"service": {n.config.Domain}}
 	}
-	if !n.Limit.Unlimited { // the service replaces no unlimited limit, and shadows none
+	if !n.Limit.Unlimited { // the service neither replaces nor shadows an unlimited limit
 		spec.Alias = n.Limit.Name
 		if n.ShadowMode {
 			spec.Mode = rules.Shadow
@@ -180,8 +181,8 @@ func (n *node) origin() string {
 	return fmt.Sprintf("%s:%d", name, n.Mark.Line)
 }
 
-// key counts each value of each entry apart, but for those that share a count. A key has few components: of a longer
-// path the entries whose value is always the same are left out.
+// key has a component for each entry with values that are counted apart. The number of components is limited: in a
+// longer path, entries with a single value have no component, since it would not change the count.
 func (n *node) key() []string {
 	key := []string{"service"}
 	for i, d := range n.path {
@@ -198,7 +199,7 @@ const (
 	fixedWindow = "fixed_window"
 )
 
-// limit is the text of a node's limit. Of one that refuses all it says the window, which answers show.
+// limit is the text of a node's limit. A limit of 0 has a text too, since answers show its window.
 func (c *compiler) limit(n *node, path string) string {
 	if n.Limit.Unlimited {
 		return unlimited
@@ -228,7 +229,7 @@ func period(s int64) string {
 	return fmt.Sprint(s, "s")
 }
 
-// verify compiles the rules, and reports what is wrong with them at the descriptors that they are of.
+// verify compiles the rules, and reports each mistake at the descriptor of its rule.
 func (c *compiler) verify(file *rules.File) {
 	_, err := rules.Compile(file)
 	var list *rules.Error

@@ -1,5 +1,5 @@
-// Package fair shares a limit among its members: see README.md. A state is that of the shared limit, and the units that
-// each member has of it.
+// Package fair shares a limit among its members: see README.md. Its state is the state of the shared limit, and the
+// units that each member has of it.
 package fair
 
 import (
@@ -9,13 +9,13 @@ import (
 	"github.com/weirproject/weir/internal/algorithm"
 )
 
-// A Member is who asks: a number of its own, and its weight, from 1.
+// A Member makes requests. ID is a number of its own, and Weight is 1 or more.
 type Member struct{ ID, Weight int64 }
 
-// A Part is what a member has of a limit.
+// A Part is the usage of a member, and its weight.
 type Part struct{ Units, Weight int64 }
 
-// Parts are what the members have. The zero Parts are empty.
+// Parts are the parts of all members. The zero Parts are empty.
 type Parts struct {
 	list   map[int64]Part
 	others int64 // units of the members beyond MaxKeys, who are together one member with the weight 1
@@ -23,15 +23,12 @@ type Parts struct {
 }
 
 // A Standing is a member's usage, and its share of the limit.
-type Standing struct {
-	Own, Share int64
-	Sum        int64 // of the weights of all that use the limit, and the member's own
-}
+type Standing struct{ Own, Share int64 }
 
 // Of is the standing of a member.
 func (p *Parts) Of(l *weir.Limit, m Member) (s Standing) { return p.without(nil).of(l, m) }
 
-// totals are what a standing depends on, beside the member's own part.
+// totals are the sums that a standing depends on, beside the member's own part.
 type totals struct {
 	*Parts
 	gone    tally
@@ -43,7 +40,7 @@ type totals struct {
 // tally is units by the ID of a member; the others have ID 0.
 type tally map[int64]int64
 
-// without are the parts without some units.
+// without returns the totals as they are after some units went back.
 func (p *Parts) without(gone tally) totals {
 	t := totals{p, gone, p.others - gone[0], p.sum, int64(len(p.list))}
 	if t.others > 0 {
@@ -60,7 +57,7 @@ func (p *Parts) without(gone tally) totals {
 
 func (t *totals) known(id int64) bool { return t.list[id].Units > t.gone[id] }
 
-// part is whose units a member's are: its own, or the others'.
+// part is the ID that the units of a member are counted under: its own, or 0 with the others.
 func (t *totals) part(l *weir.Limit, m Member) int64 {
 	if t.known(m.ID) || t.members < l.MaxKeys() {
 		return m.ID
@@ -69,20 +66,20 @@ func (t *totals) part(l *weir.Limit, m Member) int64 {
 }
 
 func (t totals) of(l *weir.Limit, m Member) (s Standing) {
-	s.Sum = t.sum
+	sum := t.sum
 	switch {
 	case t.known(m.ID):
 		s.Own = t.list[m.ID].Units - t.gone[m.ID]
-		s.Sum += m.Weight - t.list[m.ID].Weight
+		sum += m.Weight - t.list[m.ID].Weight
 	case t.members < l.MaxKeys():
-		s.Sum += m.Weight
+		sum += m.Weight
 	default:
 		s.Own, m.Weight = t.others, 1
 		if t.others == 0 {
-			s.Sum++
+			sum++
 		}
 	}
-	s.Share = l.Capacity() * m.Weight / s.Sum
+	s.Share = l.Capacity() * m.Weight / sum
 	return s
 }
 
@@ -132,7 +129,7 @@ func (p *Parts) Numbers() []int64 {
 	return list
 }
 
-// FromNumbers are the parts of such a list. ok is false for another one.
+// FromNumbers returns the parts of such a list. ok is false for any other list.
 func FromNumbers(list []int64) (p Parts, ok bool) {
 	if len(list)%4 != 1 || list[0] < 0 || len(list) > 1+4*weir.MaxFairKeys {
 		return p, false
@@ -150,18 +147,18 @@ func FromNumbers(list []int64) (p Parts, ok bool) {
 	return p, len(p.list) == len(list)/4
 }
 
-// left is how many units a member is granted now: the limit has room of them left, and below open they are for
-// anybody. It is −1 if that is exceeded.
+// left is the number of units that a member is granted now: at most room, the rest of the limit, and beyond a usage of
+// open at most the rest of its share. It is −1 if a request of no units is refused too.
 func left(s Standing, room, open, used int64) int64 {
 	return max(-1, min(room, max(open-used, s.Share-s.Own)))
 }
 
-// opened is how many units anybody may use when percent of a window have passed.
+// opened is the usage up to which every member is granted, when a percentage of a window has passed.
 func opened(l *weir.Limit, percent int64) int64 {
 	return max(l.Above(), algorithm.CeilDiv(l.Capacity()*min(percent, 100), 100))
 }
 
-// opens is the per cent of a window at which anybody may use as many units.
+// opens is the inverse: the percentage of a window from which on every member is granted up to a usage of units.
 func opens(l *weir.Limit, units int64) int64 {
 	return max(0, 100*(units-1)/l.Capacity()+1)
 }

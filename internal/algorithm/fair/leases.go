@@ -15,20 +15,20 @@ type Leases struct {
 	parts Parts
 }
 
-// MemberBytes is by how much the id of a lease is longer than its holder knows it.
+// MemberBytes is the length of the member in the id of a lease; the rest is the id that the holder knows.
 const MemberBytes = 8
 
 // mostDead is how many expired leases are taken from their members before they are deleted: a store must not read
 // 100,000 leases for a refusal.
 const mostDead = 32
 
-// NewLeases is a state of leases and of what their members have. Leases without a member are dropped.
+// NewLeases makes a state of leases and the parts of their members. Leases without a member are dropped.
 func NewLeases(leases []concurrency.Lease, parts Parts) *Leases {
 	leases = slices.DeleteFunc(leases, func(l concurrency.Lease) bool { return len(l.ID) < MemberBytes })
 	return &Leases{*concurrency.New(leases), parts}
 }
 
-// Parts are what the members have, with the leases that expired and are not deleted yet.
+// Parts are the parts of the members. Leases that expired and are not deleted yet count in them.
 func (s *Leases) Parts() *Parts { return &s.parts }
 
 // name is the id of a lease of a member's part.
@@ -69,7 +69,8 @@ func (s *Leases) Standing(l *weir.Limit, m Member, now int64) Standing { return 
 // Live reports whether a member's lease is held at now.
 func (s *Leases) Live(m Member, id string, now int64) bool { return s.find(m, id, now) != "" }
 
-// Available is how many units a member is granted above a floor, or −1 if what it may have is exceeded.
+// Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
+// too.
 func (s *Leases) Available(l *weir.Limit, m Member, floor, now int64) int64 {
 	return availableOfLeases(l, s.Whole.Summary(now), s.Standing(l, m, now), floor)
 }
@@ -123,8 +124,8 @@ func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Dec
 	return DecisionOfLeases(l, summary, standing, n, floor, now)
 }
 
-// DecisionOfLeases is the Decision of a member with a standing, with the floor in Remaining. Frees is the instant at which enough leases have
-// expired for a grant to anybody.
+// DecisionOfLeases is the Decision of a member with a standing, with the floor in Remaining. Frees is the instant at
+// which enough leases have expired for a grant to any member.
 func DecisionOfLeases(l *weir.Limit, held concurrency.Summary, s Standing, n, floor, now int64) weir.Decision {
 	d := held.Decision(l, n+floor, now)
 	free := availableOfLeases(l, held, s, floor)

@@ -12,7 +12,7 @@ type Window struct {
 	Parts Parts
 }
 
-// Standing is the member's in the window that is open.
+// Standing is the standing of the member in the window that is open.
 func (w *Window) Standing(l *weir.Limit, m Member, now int64) Standing {
 	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
 		return new(Parts).Of(l, m)
@@ -20,7 +20,8 @@ func (w *Window) Standing(l *weir.Limit, m Member, now int64) Standing {
 	return w.Parts.Of(l, m)
 }
 
-// Available is how many units a member is granted above a floor, or −1 if what it may have is exceeded.
+// Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
+// too.
 func (w *Window) Available(l *weir.Limit, m Member, floor, now int64) int64 {
 	return available(l, w.Whole, w.Standing(l, m, now), floor, now)
 }
