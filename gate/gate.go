@@ -38,6 +38,12 @@
 // refusals are not counted. All state is in the store that decided: while that is the local one, this process bans
 // alone. Shadow rules do not ban.
 //
+// # Costs that are settled
+//
+// A receipt has the charges of a request, for Settle and its like when the cost is known. Until then the charge may be
+// an estimate: Open counts such charges in Reserved. Rules with cost.learn estimate by the costs that this process
+// settled before.
+//
 // # When the store does not answer
 //
 // Each rule's on_store_error decides. If a matching rule has deny, the request fails. Otherwise the local

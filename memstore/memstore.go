@@ -3,7 +3,8 @@
 // It keeps a fixed number of keys and bytes at most (a million and 1 GiB unless said otherwise),
 // needs no goroutine, and does not allocate for a known key. Refusals of token buckets
 // and windows take no lock at all; other refusals take a lock of their key. Keys are held
-// as keyed hashes of 95 bits: a long key costs no more than a short one.
+// as keyed hashes of 95 bits: a long key costs no more than a short one. Members of a [weir.Fair] limit are
+// held as keyed hashes of 64 bits.
 //
 // A store that is full first drops keys that are indistinguishable from keys never used. If there is no such key, a new
 // key shares one overflow key with all other new keys of its limit: a flood of new keys can never erase the state of a

@@ -3,7 +3,7 @@
 //
 // # Labels
 //
-// Label values are names of rules in force and constants of this package, never a key, an address
-// or anything else that a caller chooses: a caller cannot create series without bound. Claims that
-// callers bring are counted together under the rule "(claims)".
+// Label values are constants of this package and names in the rules in force, of rules, limits, classes and
+// units. They are never a key, an address or anything else that a caller chooses: a caller cannot create
+// series without bound. Claims that callers bring are counted together under the rule "(claims)".
 package observe
