@@ -7,12 +7,12 @@
 //	limit = limit × tolerance × latency without load ÷ latency + headroom
 //
 // Requests in progress are the throughput times the latency (J. Little, 1961), so the first term is the throughput
-// times the latency without load: as many requests as the service works on. The headroom lets a few wait. The
-// latency without load is measured otherwise than in the references, while there is always load: see control.go.
-// With [AIMD] the limit follows refusals and errors of the service instead, as TCP follows lost packets.
+// times the latency without load: the number of requests that the service works on. The headroom adds a few that wait.
+// Unlike in the references, the latency without load is measured even if the load never ends: see control.go. With
+// [AIMD] the limit follows refusals and errors of the service instead, as TCP follows lost packets.
 //
-// A [Limiter] is of one process. Several processes before one service have a limit each, and measure at the same times
-// of the wall clock, so that all of them relieve the service.
+// A [Limiter] serves one process. Each of several processes before one service has its own limit. All of them measure
+// at the same times of the wall clock, so that they relieve the service together.
 //
 // References: docs of Envoy, HTTP filters, Adaptive Concurrency; github.com/Netflix/concurrency-limits,
 // Gradient2Limit; RFC 5681 (additive increase, multiplicative decrease); B. Maurer, Fail at Scale, ACM Queue 13(8),
@@ -31,10 +31,11 @@ import (
 	"github.com/weirproject/weir/internal/bounds"
 )
 
-// ErrRefused is the error of a request that found the limit reached, and no place in the queue or no answer there.
+// ErrRefused is the error of a refused request: the limit is reached, and the queue is full, or the request's time in
+// the queue has passed.
 var ErrRefused = errors.New("adaptive: the limit of concurrent requests is reached")
 
-// An Algorithm says what a limit follows.
+// An Algorithm selects the signals that a limit follows.
 type Algorithm uint8
 
 const (
@@ -48,45 +49,45 @@ const (
 // A Config configures a Limiter.
 type Config struct {
 	Algorithm Algorithm
-	Min, Max  int     // of the limit, from 1 to 1,000,000; it starts at Min. Equal ones are a fixed limit
+	Min, Max  int     // bounds of the limit, from 1 to 1,000,000; it starts at Min. Equal bounds fix it
 	Classes   []Class // the most important first, at most 16; nil: one class
 	Queue     Queue
 }
 
-// A Class has requests of the same importance.
+// A Class groups requests of the same importance.
 type Class struct {
 	Name    string
-	Reserve float64 // share of the limit that the class leaves to others, from 0 to 1; one request is always possible
+	Reserve float64 // share of the limit that the class leaves free, from 0 to 1; the rest is at least one request
 }
 
-// A Queue holds requests for a short time that find the limit reached. The zero Queue holds none.
+// A Queue holds requests for a short time while the limit is reached. With the zero Queue, requests do not wait.
 type Queue struct {
 	For  time.Duration // how long a request may wait, up to a minute
-	Most int           // requests that wait, up to 100,000
+	Most int           // number of requests that may wait, up to 100,000
 }
 
-// An Outcome is how a request ended.
+// An Outcome classifies the end of a request.
 type Outcome uint8
 
 const (
-	// Answered is a request whose latency says how loaded the service is.
+	// Answered means that the latency of the request shows the load of the service.
 	Answered Outcome = iota
-	// Overloaded is a request that the service refused because it has too many, or answered too late.
+	// Overloaded means that the service refused the request because of its load, or answered too late.
 	Overloaded
-	// Ignored is a request that says nothing about the load, such as one whose client left.
+	// Ignored means that the end of the request has other causes than the load; for example, its client left.
 	Ignored
 )
 
 // A Limiter limits concurrent requests. It is safe for concurrent use, and starts no goroutines.
 type Limiter struct {
 	classes []Class
-	start   time.Time // the monotonic clock counts from here
+	start   time.Time // origin of the monotonic clock
 	unix    int64     // start as Unix time in ns
 
 	mu       sync.Mutex
 	control  control
 	inFlight int
-	room     []int // by class: so many requests in flight, and the class must wait
+	room     []int // by class: the number of requests in flight at which the class has to wait
 	queue    queue
 	admitted []uint64 // by class
 	refused  []uint64
@@ -141,9 +142,9 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Acquire admits a request of a class, an index of Config.Classes; a class that there is not is the last. If the limit
-// is reached, the request waits in the queue. After a nil error call Release once, when the request is over. Other
-// errors are ErrRefused and the cause of ctx's end.
+// Acquire admits a request. class is an index of Config.Classes; an index beyond them means the last class. If the
+// limit is reached, the request waits in the queue. After a nil error, call Release once, when the request is over. The
+// other errors are ErrRefused and the cause of the end of ctx.
 func (l *Limiter) Acquire(ctx context.Context, class int) error {
 	class = min(max(class, 0), len(l.classes)-1)
 	l.mu.Lock()
@@ -159,7 +160,7 @@ func (l *Limiter) Acquire(ctx context.Context, class int) error {
 	return l.await(ctx, w)
 }
 
-// Release ends a request that Acquire admitted. took is its latency, of which only that of an Answered request counts.
+// Release ends a request that Acquire admitted. took is its latency, which counts only with the outcome Answered.
 func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -170,8 +171,8 @@ func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 // now is the Unix time in ns. It does not jump when the clock is set.
 func (l *Limiter) now() int64 { return l.unix + int64(time.Since(l.start)) }
 
-// enter admits a request of a class, if it need not wait. Requests that wait are no reason to wait: each one that
-// there is room for was admitted when the room came about.
+// enter admits a request, if its class has room. The queue does not matter here: leave admits waiting requests as soon
+// as there is room for them.
 func (l *Limiter) enter(class int) bool {
 	if l.inFlight >= l.room[class] {
 		l.control.bound = true
@@ -183,7 +184,7 @@ func (l *Limiter) enter(class int) bool {
 	return true
 }
 
-// enqueue lets a request wait; nil: it is refused.
+// enqueue puts a request into the queue; nil: the request is refused.
 func (l *Limiter) enqueue(class int) *waiter {
 	if l.queue.Most == 0 {
 		l.refused[class]++
@@ -212,7 +213,7 @@ func (l *Limiter) leave(now int64, outcome Outcome, took time.Duration) {
 	l.admit()
 }
 
-// admit admits requests that wait, the most important class first, and of a class the latest first.
+// admit admits waiting requests: the most important class first, and within a class the latest request first.
 func (l *Limiter) admit() {
 	for class := 0; l.queue.size > 0 && class < len(l.classes); class++ {
 		for l.queue.waits(class) && l.enter(class) {
@@ -233,7 +234,7 @@ func (l *Limiter) resize() {
 	}
 }
 
-// A State is what a limiter does at one time.
+// A State is a snapshot of a limiter.
 type State struct {
 	Limit     int           // requests that may be in flight now
 	InFlight  int           // admitted and not released
@@ -263,7 +264,7 @@ func (l *Limiter) State() State {
 	return s
 }
 
-// Adopt takes over what another limiter has learned of the same service. The limiter must not be in use yet.
+// Adopt copies the measurements and counts of another limiter of the same service. The limiter must not be in use yet.
 func (l *Limiter) Adopt(old *Limiter) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

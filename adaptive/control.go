@@ -37,7 +37,7 @@ type control struct {
 	start      start
 
 	// The window.
-	from       int64 // Unix time in ns: requests that end before are those of an older limit
+	from       int64 // Unix time in ns: requests that end before belong to an older limit
 	sum        float64
 	answered   int
 	overloaded int

@@ -41,8 +41,8 @@ func newWaiter() any {
 // requests are served, so the others are refused soon.
 const standing = 10
 
-// add adds a request. If the queue is full, the oldest of the least important class is refused for it; nil: there is
-// none that is not more important.
+// add adds a request. A full queue evicts the oldest request of the least important class; a nil w means that all
+// waiting requests are more important.
 func (q *queue) add(now int64, class int) (w, evicted *waiter) {
 	if q.size >= q.Most {
 		if evicted = q.evict(class); evicted == nil {

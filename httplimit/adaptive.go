@@ -12,15 +12,15 @@ import (
 	"github.com/weirproject/weir/internal/wording"
 )
 
-// Adaptive makes middleware that limits the requests in progress by the latency of the handler. class is the class of
-// a request, an index of the limiter's classes; nil: the first. Put it behind the middleware of limits, so that a
-// refused request takes no place. A request beyond the limit is answered 503 with Retry-After: 1, in the form of
-// options, of which only those of responses count.
+// Adaptive makes middleware that limits the requests in progress by the latency of the handler. class returns the class
+// of a request, an index of the limiter's classes; nil: all requests have the first class. Put the middleware behind
+// the middleware of rate limits, so that a request that these refuse takes no place. A request beyond the limit is
+// answered 503 with Retry-After: 1. The options define the form of that response; their other fields have no effect.
 //
-// A request is in progress until the handler returns, or flushes or hijacks its response: that is a stream, and the
-// time to its head is the latency. Status 503 and 504 say that the handler has too many requests; other responses from
-// 500, 429, a panic and a client that left say nothing. The body of a request is read in the time of the handler: bound
-// the time that clients may take to send one, by [http.Server.ReadTimeout].
+// A request is in progress until the handler returns, or until it flushes or hijacks the response, which is then a
+// stream; the latency is the time up to there. Status 503 and 504 count as overload. Other statuses from 500, 429, a
+// panic and a client that left are ignored. The latency includes the time in which the handler reads the body of the
+// request: bound the time that clients may take to send a body, by [http.Server.ReadTimeout].
 func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options *Options) (
 	func(http.Handler) http.Handler, error,
 ) {
@@ -50,13 +50,13 @@ func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options 
 	}, nil
 }
 
-// A place is that of one request, and the writer of its response.
+// A place belongs to one request, and is the writer of its response.
 type place struct {
 	http.ResponseWriter
 	request *http.Request
 	limiter *adaptive.Limiter
 	began   time.Time
-	status  int // 0: none yet
+	status  int // 0: not written yet
 	free    bool
 }
 

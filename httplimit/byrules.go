@@ -54,7 +54,7 @@ func ByRules(g *gate.Gate, options *RuleOptions) (func(http.Handler) http.Handle
 type byRules struct {
 	RuleOptions
 	gate     *gate.Gate
-	sends    bool // the requests are those of a client
+	sends    bool // the program sends the requests: see TransportByRules
 	policies atomic.Pointer[policies]
 }
 
@@ -131,7 +131,7 @@ func (d *byRules) decide(c *call) {
 		d.Explain(&c.view, v)
 	}
 	c.request = c.attributes.request
-	if c.event.Answer.Delay = v.Delay; d.Observe != nil || v.Outcome != gate.Passed { // else nobody reads the rest
+	if c.event.Answer.Delay = v.Delay; d.Observe != nil || v.Outcome != gate.Passed { // else the rest is not needed
 		c.event.take(v)
 	}
 	if err != nil {
@@ -173,8 +173,8 @@ func (c *call) render(v *gate.Verdict, request *rules.Request) {
 	}
 }
 
-// Respond answers as ByRules does: with the fields of a request that passes, or with its whole refusal. The request is
-// the one that was decided, or nil; id is its id. It is for front ends whose callers forward the response.
+// Respond answers as ByRules does: with the fields of a request that passes, or with its whole refusal. request is the
+// decided request, or nil; id is its id. Front ends use it where the caller, such as a proxy, forwards the response.
 func Respond(w http.ResponseWriter, request *rules.Request, v *gate.Verdict, id string) {
 	c := &call{event: EventOf(v), request: &http.Request{Header: make(http.Header)}}
 	if request != nil && request.Attributes != nil {
@@ -404,8 +404,8 @@ func detachedTime(v *gate.Verdict) (ttl time.Duration) {
 	return ttl
 }
 
-// actual is the cost of a claim according to the response. A response of the service with an error, of which the body
-// should state the cost and does not, cost nothing.
+// actual is the cost of a claim according to the response. An error of the service costs 0 if its body should state the
+// cost and does not.
 func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	if c.Rule == nil || !c.Rule.Settles() {
 		return 0, false, nil
@@ -413,7 +413,7 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	length, body := c.Rule.SettlesBy()
 	s.answer.Header, s.answer.Bytes = s.lastLine, s.meter.bytes
 	missing := s.unfinished || s.unseen && (length || body) || body && (!s.returned || s.meter.broken)
-	if missing { // what is missing may state more
+	if missing { // the missing part may state a higher cost
 		units, ok = s.atLeast(c)
 		return units, ok, nil
 	}
@@ -430,8 +430,9 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	return 0, false, err
 }
 
-// atLeast is what passed of a response that does not state its cost, if that is more than what was charged: a client
-// that leaves before the usage must not get more than it pays. Steps have charged it already.
+// atLeast is the cost of the part of a response that has passed, if that is more than the charge. It is for responses
+// that do not state their cost: a client that leaves before the usage arrives must not get more than it pays for. If
+// the response was charged in steps, they include that part already.
 func (s *served) atLeast(c *gate.Charged) (units int64, ok bool) {
 	paced := s.meter.paces && !s.meter.pace.stopped
 	if status := s.status(); paced || status == 0 || status >= http.StatusBadRequest {

@@ -19,23 +19,25 @@ import (
 // program that calls an API holds its own budget. base is http.DefaultTransport if it is nil. Rules are about the
 // request as it is sent: its method, its URL, its header and its body; client.ip is missing.
 //
-// It does for a client what [ByRules] does for a server: it charges an estimate, asks for the usage of a stream if a
-// rule says so, reads the usage from the response while the program reads it, and settles at the end of the body. A
-// response is followed to the end of its body, so read it, or close it, as with any transport. A body that is closed
-// early is read for at most 100 ms and 64 KiB more, since many programs stop at the last value; then it is treated as a
-// response that broke off, whose estimate stays. With charge: as_it_streams and overrun: cut the body ends with the
-// error event of the API. Otherwise requests, but for ask_usage, and responses are unchanged.
+// The transport works for a client as [ByRules] does for a server: it charges an estimate, asks for the usage of a
+// stream if a rule says so, reads the usage from the response while the program reads it, and settles at the end of the
+// body. A response is followed to the end of its body, so read it, or close it, as with any transport. A body that is
+// closed early is read for at most 100 ms and 64 KiB more, since many programs stop at the last value. If its end is
+// not reached by then, the response counts as broken off, and the estimate stays. With charge: as_it_streams and
+// overrun: cut the body ends with the error event of the API. Apart from that and from ask_usage, requests and
+// responses stay unchanged.
 //
 // A refusal is not an error but a response, which base did not send: with the status, the fields and the body that the
-// rules define, such as the error of an API and Retry-After. So the program and its SDK treat their own budget as that
-// of the service: they wait, repeat, or report it. If the request's context has ended, the error is the context's. A
-// [Transport] around it waits for refusals and repeats; one as its base repeats within one charge.
+// rules define, such as the error of an API and Retry-After. So the program and its SDK treat a refusal by their own
+// budget as a refusal by the service: they wait, repeat, or report it. If the request's context has ended, the error is
+// the context's. A [Transport] around this one waits after refusals and repeats requests; a [Transport] as base repeats
+// them within one charge.
 //
-// Each RoundTrip is charged, so each repetition of an SDK is, and each redirect. A request that was surely not sent
-// is charged nothing: base got no connection, as an http.Transport reports by the request's httptrace, or the context
-// ended before.
+// Each RoundTrip is charged; so are each repetition of an SDK and each redirect. A request that was surely not sent
+// costs 0: the context ended before, or base got no connection, as an http.Transport reports by the request's
+// httptrace.
 //
-// Options for what servers know of their clients have no use here.
+// Options about the clients of a server have no effect here.
 func TransportByRules(g *gate.Gate, base http.RoundTripper, options *RuleOptions) (http.RoundTripper, error) {
 	d, err := newByRules(g, options)
 	if err != nil {
@@ -74,7 +76,8 @@ func (t *byRulesTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return t.send(p)
 }
 
-// asServed is a copy of a client's request with the parts that servers have and clients may leave out.
+// asServed is a copy of a client's request, with the parts filled in that clients may leave out and servers always
+// have.
 func asServed(request *http.Request) *http.Request {
 	r := request.WithContext(request.Context())
 	if r.Host == "" {
@@ -119,7 +122,7 @@ func (t *byRulesTransport) send(p admission) (*http.Response, error) {
 	return response, nil
 }
 
-// connecting is whether a transport has looked for a connection, and got one.
+// connecting records whether a transport has looked for a connection, and got it.
 type connecting struct{ wanted, got atomic.Bool }
 
 func (c *connecting) trace() *httptrace.ClientTrace {
@@ -165,9 +168,9 @@ type followedBody struct {
 	io.ReadCloser
 	served   *served
 	response *http.Response
-	event    *written // that ends a response that was cut
+	event    *written // the end of a response that was cut
 	cancel   context.CancelFunc
-	stop     func() // cancel, and no more renewals of leases
+	stop     func() // cancels, and ends the renewals of leases
 
 	mu    sync.Mutex // held by Read
 	ended bool
@@ -193,8 +196,8 @@ func (b *followedBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// How much is read, and how long it may take, of a body that is closed before its end: the end is near if the program
-// has read all that it needs.
+// The bounds for reading the rest of a body that is closed before its end. The end is near if the program has read all
+// values that it needs.
 const (
 	drainedBytes = 64 << 10
 	drainTime    = 100 * time.Millisecond
@@ -219,7 +222,7 @@ func (b *followedBody) Close() error {
 	return err
 }
 
-// end does the follow-up once. whole reports whether the response has ended as it should.
+// end does the follow-up once. whole reports whether the response is complete.
 func (b *followedBody) end(whole bool) {
 	if b.ended {
 		return
@@ -239,7 +242,7 @@ func (b *followedBody) end(whole bool) {
 	s.conclude()
 }
 
-// A written response is one that no service has sent, or a part of one.
+// A written response, or the written part of a response, comes from the transport, not from the service.
 type written struct {
 	header http.Header
 	status int

@@ -28,9 +28,9 @@ type processor struct {
 	service
 }
 
-// NewProcessor is New for Envoy's filter ext_proc, which shows weir the response too: what the gateway does to requests
-// and responses, Envoy does then. It is the middleware before a handler that asks Envoy to forward the request, and
-// reads the response from Envoy.
+// NewProcessor is New for Envoy's filter ext_proc, which also sends the response to weir, so that Envoy can change
+// requests and responses as the gateway does. The middleware runs before a handler that asks Envoy to forward the
+// request, and reads the response from Envoy.
 func NewProcessor(g *gate.Gate, options *httplimit.RuleOptions) (func(grpc.ServiceRegistrar), error) {
 	limited, err := httplimit.ByRules(g, options)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *processor) Process(stream process.ExternalProcessor_ProcessServer) erro
 	return x.end()
 }
 
-// checkModes refuses a configuration by which weir would not see what rules need.
+// checkModes refuses a configuration by which weir would not see the bodies that rules need.
 func checkModes(c *process.ProtocolConfiguration) error {
 	if c == nil { // of an older Envoy
 		return nil
@@ -122,9 +122,9 @@ type exchange struct {
 	stream    process.ExternalProcessor_ProcessServer
 	request   *http.Request // as Envoy got it
 	bodied    bool          // a body follows the head
-	read      bool          // the body was received: the message to be answered is not that of the head
+	read      bool          // the body was received: the next answer is for its message, not for the head
 	text      []byte        // the body
-	buffered  bool          // Envoy sends a whole body or none
+	buffered  bool          // Envoy never sends a part of a body
 	whole     bool
 	to        written
 	forwarded bool
@@ -134,7 +134,7 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// written is what the middleware writes: a refusal, or a part of the response.
+// written holds the output of the middleware: a refusal, or a part of the response.
 type written struct {
 	header http.Header
 	status int
@@ -153,7 +153,7 @@ func (w *written) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A requestBody is the body of a request, which is received when a rule needs it.
+// A requestBody is the body of a request. It is received when a rule needs it.
 type requestBody struct {
 	*exchange
 	at int
@@ -196,19 +196,18 @@ func (x *exchange) receive() error {
 		return errors.New("another message came in place of the body")
 	}
 	x.text = body.GetBody()
-	x.whole = x.buffered || body.GetEndOfStream() // a whole body is not the end where trailers follow
+	x.whole = x.buffered || body.GetEndOfStream() // trailers may follow the whole body
 	return nil
 }
 
-// forward is the handler after the middleware: Envoy forwards the request, and its response is written.
+// forward is the handler after the middleware: it has Envoy forward the request, and writes the response of the
+// service.
 func forward(w http.ResponseWriter, r *http.Request) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	x.forwarded = true
-	own := x.to.header.Clone() // what is added to the response
-	for err := x.goOn(r); ; {
-		if err != nil {
-			break
-		}
+	own := x.to.header.Clone() // the fields to add to the response
+	err := x.goOn(r)
+	for err == nil {
 		var m *process.ProcessingRequest
 		if m, err = x.stream.Recv(); err != nil {
 			break
@@ -221,7 +220,7 @@ func forward(w http.ResponseWriter, r *http.Request) {
 	httplimit.Unfinished(w) // the client left, or the connection to the service broke
 }
 
-// goOn answers that the request goes on, with what the middleware changed.
+// goOn tells Envoy to forward the request, with the changes of the middleware.
 func (x *exchange) goOn(r *http.Request) error {
 	changed := &process.CommonResponse{HeaderMutation: &process.HeaderMutation{SetHeaders: rawOptions(x.changed(r))}}
 	if !x.read {
@@ -249,7 +248,8 @@ func (x *exchange) changed(r *http.Request) http.Header {
 	return h
 }
 
-// take writes what a message has of the response, and returns its answer. ended reports whether it is the last message.
+// take writes the part of the response that a message has, and returns the answer to the message. ended reports whether
+// the message is the last one.
 func (x *exchange) take(w http.ResponseWriter, m *process.ProcessingRequest, own http.Header) (
 	answer *process.ProcessingResponse, ended bool) {
 	answer = new(process.ProcessingResponse)
@@ -289,7 +289,7 @@ func (x *exchange) head(h http.Header, sent *core.HeaderMap) (code int) {
 	return max(code, http.StatusContinue)
 }
 
-// part writes a part of the body. It is replaced by the last event of a response that ends early.
+// part writes a part of the body. If the response ends early, its last event replaces the part.
 func (x *exchange) part(w http.ResponseWriter, text []byte) *process.BodyResponse {
 	x.to.out = x.to.out[:0]
 	if len(text) > 0 {
@@ -312,8 +312,8 @@ func rawOptions(h http.Header) []*core.HeaderValueOption {
 	return list
 }
 
-// end ends the call. A request that was not forwarded has a refusal. A response that was cut ends when the service
-// sends more, so that the client has got the event by then.
+// end ends the call. A request that was not forwarded gets its refusal. A response that was cut is aborted only when
+// the service sends more: the client has received the last event by then.
 func (x *exchange) end() error {
 	switch {
 	case x.err != nil || x.forwarded && !x.cut:

@@ -12,8 +12,8 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// limiterOf makes the limiter of a service; nil without one. It keeps what the limiter of old has learned, the service
-// of the same name before, which may be nil.
+// limiterOf returns the limiter of a service; nil: the service has no limit. old is the service of that name before a
+// reload, or nil: its limiter stays if the settings are equal, and its measurements stay if the algorithm is.
 func limiterOf(spec *rules.Service, old *service) (*adaptive.Limiter, error) {
 	if spec.Concurrency == nil {
 		return nil, nil
@@ -29,7 +29,7 @@ func limiterOf(spec *rules.Service, old *service) (*adaptive.Limiter, error) {
 	return l, err
 }
 
-// admit takes a place at the service of a request, for which the request may wait.
+// admit acquires a place at the service for a request, which may wait for it.
 func (p *routedRequest) admit(r *http.Request, user func(*http.Request) string) error {
 	s := p.route.service
 	if s.limiter == nil {
@@ -52,7 +52,7 @@ func (p *routedRequest) admit(r *http.Request, user func(*http.Request) string) 
 	return err
 }
 
-// attributes are the values of a request by which its class is found.
+// attributes are the values of a request that decide its class.
 type attributes struct{ webvalues.Request }
 
 // Descriptor implements rules.Attributes.
@@ -66,9 +66,8 @@ func (p *routedRequest) release(outcome adaptive.Outcome, took time.Duration) {
 	}
 }
 
-// answered gives the place of a request back when the head of its response is there, so that streams and WebSockets
-// hold none, and the latency is that of the time in which the place was held. The time in which a client sends its body
-// is not the service's.
+// answered gives the place of a request back when the head of its response has arrived, so that streams and WebSockets
+// hold no place. The latency is the time to the head, without the time in which the client sends its body.
 func (p *routedRequest) answered(r *http.Request, response *http.Response, err error, began time.Time) {
 	if !p.admitted {
 		return
@@ -80,8 +79,8 @@ func (p *routedRequest) answered(r *http.Request, response *http.Response, err e
 	p.release(p.outcome(r, response, err, sent), time.Since(began))
 }
 
-// outcome is what the end of a request says of its service. A 429 is about the client. Other errors of the service are
-// often faster than its answers.
+// outcome classifies the end of a request. A 429 concerns the client. Other errors of a service are ignored, because
+// they often come faster than its answers.
 func (p *routedRequest) outcome(r *http.Request, response *http.Response, err error, sent bool) adaptive.Outcome {
 	if err != nil {
 		cause := context.Cause(r.Context())
@@ -100,7 +99,7 @@ func (p *routedRequest) outcome(r *http.Request, response *http.Response, err er
 	return adaptive.Answered
 }
 
-// concurrency is the state of the limit for metrics and operators; nil without one.
+// concurrency is the state of the limit for metrics and operators; nil without a limit.
 func (s *service) concurrency() *servermetrics.Concurrency {
 	if s.limiter == nil {
 		return nil
