@@ -96,8 +96,8 @@ type settings struct {
 
 type healthcheck struct{ Test []string }
 
-// roots are the certificate authorities that Mozilla trusts, of the version in go.sum: those of this machine would make
-// another image.
+// roots are the certificate authorities that Mozilla trusts, of the version in go.sum. The authorities of the building
+// machine would make another image.
 func roots() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {

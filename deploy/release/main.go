@@ -1,7 +1,7 @@
-// Command release makes the files of a release: make dist. Archives with the program for each system, Debian packages,
-// an image as an OCI archive, the Helm chart, a list of the parts (SBOM) for each program, and SHA256SUMS. The same
-// sources and the same Go give the same bytes, on any machine: times in archives are those of SOURCE_DATE_EPOCH, or of
-// the last commit.
+// Command release makes the files of a release for make dist: archives with the program for each system, Debian
+// packages, an image as an OCI archive, the Helm chart, a list of the parts (SBOM) for each program, and SHA256SUMS.
+// The same sources and the same Go give the same bytes on any machine: all times in archives are SOURCE_DATE_EPOCH, or
+// the time of the last commit.
 package main
 
 import (

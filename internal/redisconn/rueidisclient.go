@@ -102,7 +102,7 @@ func replyOf(result rueidis.RedisResult) Reply {
 	return Reply{value: answers(value)}
 }
 
-// answers has the errors of Redis in a value as those of this package.
+// answers converts the errors of Redis in a value to errors of this package.
 func answers(value any) any {
 	switch value := value.(type) {
 	case error:

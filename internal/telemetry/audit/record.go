@@ -1,8 +1,8 @@
-// Package audit records exceptions from the ordinary: requests that did not pass, bans, operators' changes,
-// changes of rules, and the times without a store. A [Log] takes them without making a request wait, and writes
-// them to a Redis Stream, and to a rotating file.
+// Package audit records requests that did not pass, bans, operators' changes, changes of rules, the times without a
+// store, and the costs of requests in units that have a name. A [Log] takes the records without making a request wait,
+// and writes them to a Redis Stream, and to a rotating file.
 //
-// Every request that did not pass is in a sink, or is counted as lost there.
+// Every request that did not pass, and every cost, is in a sink, or is counted as lost there.
 package audit
 
 import (

@@ -247,7 +247,7 @@ func (r *reader) health() {
 	}
 }
 
-// answers makes the answers those of the service. Where Redis does not answer, it answers an error, and Envoy's
+// answers makes weir answer as the service does. Where Redis does not answer, it answers an error, and Envoy's
 // failure_mode_deny decides.
 func (r *reader) answers() {
 	r.set("rls.no_body", "weir ratelimit", "true")

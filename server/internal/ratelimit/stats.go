@@ -26,12 +26,13 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// maxCounts bounds the counts by values of requests, and the series of each name. Further values, and those that make a
-// long name, count for the limit without values, and further limits in the series (other).
+// maxCounts bounds the number of counts by values of requests, and the number of series of each name. Hits with further
+// values, or with values that make a long name, count for the limit without values. Hits of further limits count in the
+// series (other).
 const maxCounts = 2000
 
-// Stats are the counts of the service under its names. They are a prometheus.Collector, and answer /stats. They are
-// safe for concurrent use.
+// Stats are the counts of the rate limit service, under the names of envoyproxy/ratelimit. They are a
+// prometheus.Collector, and answer /stats. They are safe for concurrent use.
 type Stats struct {
 	limits  *Limits
 	metrics *observe.Metrics // has the counts of each rule
@@ -43,7 +44,7 @@ type Stats struct {
 	calls, failed atomic.Uint64
 
 	placing sync.Mutex
-	placed  map[[3]string]bool // labels of series of their own, which stay as long as their limits
+	placed  map[[3]string]bool // labels that have a series, as long as their limits are in force
 }
 
 // A valued is the counts of a limit by values of requests.
@@ -52,7 +53,7 @@ type valued struct {
 	rule string // the name of the limit's rule
 }
 
-// NewStats makes stats, which count hits above near as near_limit: a part of each limit.
+// NewStats makes stats. Charged hits above near, which is a part of each limit from 0 to 1, count as near_limit.
 func NewStats(l *Limits, m *observe.Metrics, near float64) *Stats {
 	return &Stats{limits: l, metrics: m, near: near, placed: make(map[[3]string]bool)}
 }
@@ -75,7 +76,7 @@ func (s *Stats) Count(entries []*common.RateLimitDescriptor_Entry, v *gate.Verdi
 	}
 }
 
-// of returns the counts of a rule, or those by the values of a request.
+// of returns the counts of a rule, or its counts by the values of these entries, if the configuration asks for them.
 func (s *Stats) of(rule *rules.Rule, entries []*common.RateLimitDescriptor_Entry) *tally.Rule {
 	c := s.limits.now.Load()
 	if c == nil || !c.values {
@@ -102,7 +103,7 @@ func (s *Stats) of(rule *rules.Rule, entries []*common.RateLimitDescriptor_Entry
 	return &n.(*valued).Rule
 }
 
-// add counts hits. Refused hits are charged nowhere, so that no refused hit is near the limit.
+// add counts hits. A refused hit is not charged, so it never counts as near the limit.
 func (s *Stats) add(to *tally.Rule, check *gate.Check, hits uint64) {
 	charged := check.Granted > 0
 	n := to.N[tally.Hits:]
@@ -133,15 +134,15 @@ type Service struct {
 // function that ends the span.
 type Trace func(ctx context.Context, method string, header func(name string) string) (context.Context, func(error))
 
-// NewService makes a service of one that registers itself. Stats, if non-nil, count its calls, and trace, if non-nil,
-// makes their spans.
+// NewService makes a service around the one that register registers. Stats, if non-nil, count its calls, and trace, if
+// non-nil, makes their spans.
 func NewService(register func(grpc.ServiceRegistrar), stats *Stats, trace Trace) *Service {
 	s := &Service{stats: stats, trace: trace}
 	register(s)
 	return s
 }
 
-// RegisterService implements grpc.ServiceRegistrar, to receive the service.
+// RegisterService implements grpc.ServiceRegistrar: NewService receives the service by it.
 func (s *Service) RegisterService(_ *grpc.ServiceDesc, implementation any) {
 	s.RateLimitServiceServer = implementation.(service.RateLimitServiceServer)
 }
@@ -175,8 +176,8 @@ type row struct {
 	hits [5]uint64
 }
 
-// rows are the hits of the limits in force, sorted by their keys. It drops counts by values of other limits, so that
-// those of later configurations have room.
+// rows returns the hits of the limits in force, sorted by key. It drops the counts by values of limits that are no
+// longer in force, to make room for the limits of later configurations.
 func (s *Stats) rows() (list []row) {
 	c := s.limits.now.Load()
 	if c == nil {
@@ -211,7 +212,7 @@ var (
 	separator = strings.NewReplacer(":", "_", "|", "_", "\n", "_")
 )
 
-// sanitized is a key as names of counts have it: without colons and bars, and without dots in addresses.
+// sanitized makes a key a part of a name: _ replaces colons, bars, line ends, and the dots of IPv4 addresses.
 func sanitized(key string) string {
 	return address.ReplaceAllStringFunc(separator.Replace(key), func(ip string) string {
 		return strings.ReplaceAll(ip, ".", "_")
@@ -221,7 +222,7 @@ func sanitized(key string) string {
 // hitNames are the names of counts of hits, in the order of tally.
 var hitNames = [5]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"}
 
-// ServeHTTP answers /stats, a line for each count.
+// ServeHTTP answers /stats with a line for each count.
 func (s *Stats) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	redis, other := s.errors()
 	fmt.Fprintf(w, "ratelimit.service.call.should_rate_limit.redis_error: %d\n", redis)
@@ -236,8 +237,8 @@ func (s *Stats) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "ratelimit_server.ShouldRateLimit.total_requests: %d\n", s.calls.Load())
 }
 
-// errors are the calls that Redis did not answer, and those with mistakes. A call that on_store_error answered is one
-// that Redis did not answer, too.
+// errors returns the number of calls that Redis did not answer, and the number of calls with mistakes. A call that
+// on_store_error decided is a call that Redis did not answer.
 func (s *Stats) errors() (redis, other uint64) {
 	total, _ := s.metrics.Read(func(string, *tally.Rule) {})
 	return total[tally.Degraded], s.failed.Load()
@@ -294,7 +295,7 @@ func (s *Stats) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// series are the hits by domain and the first two descriptors.
+// series returns the hits by domain and the first two descriptors.
 func (s *Stats) series() map[[3]string]*[5]uint64 {
 	s.placing.Lock()
 	defer s.placing.Unlock()
@@ -327,7 +328,7 @@ func (r *row) labels() (list [3]string) {
 	return list
 }
 
-// unplace forgets the labels of which there is no row any more.
+// unplace forgets the labels that no row has any more.
 func (s *Stats) unplace(rows []row) {
 	there := make(map[[3]string]bool, len(rows))
 	for i := range rows {

@@ -19,18 +19,20 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// Ratelimit makes the answers those of envoyproxy/ratelimit. docs/reference/ratelimit.md lists what differs.
+// Ratelimit makes the service answer as envoyproxy/ratelimit does. docs/reference/ratelimit.md lists the differences.
 type Ratelimit struct {
-	// Headers are the names of three header fields of each answer: the limit, what remains of it, and the seconds until
-	// its end, of the descriptor with the least left. Without names there are no fields.
+	// Headers are the names of three header fields of each answer: the limit, the remaining hits, and the seconds until
+	// the window ends. The fields are about the descriptor with the fewest remaining hits. Without names, answers
+	// do not have the fields.
 	Headers [3]string
 	// Shadow lets every call pass. The statuses say which descriptors are over their limits.
 	Shadow bool
-	// Quota decides each descriptor of a call alone: the call is refused if all are over their limits.
+	// Quota decides each descriptor of a call on its own. A call is refused if all its descriptors are over their
+	// limits.
 	Quota bool
 	// Metadata adds the descriptors to each answer, and the metadata of the rules that grant.
 	Metadata bool
-	// Loaded reports whether there is a configuration; without one each call is an error. nil: there is one.
+	// Loaded reports whether a configuration is loaded; before that each call is an error. nil: it is always loaded.
 	Loaded func() bool
 	// Count, if non-nil, is called with the entries of each descriptor that was decided, its verdict and its hits.
 	Count func(entries []*common.RateLimitDescriptor_Entry, v *gate.Verdict, hits int64)
@@ -43,7 +45,7 @@ var (
 	errNoDescriptors = status.Error(codes.Unknown, "rate limit descriptor list must not be empty")
 )
 
-// check is the error of a call that is not decided.
+// check returns the error of a call that cannot be decided; nil if it can.
 func (o *Ratelimit) check(r *ratelimit.RateLimitRequest) error {
 	switch {
 	case r.GetDomain() == "":
@@ -56,8 +58,9 @@ func (o *Ratelimit) check(r *ratelimit.RateLimitRequest) error {
 	return nil
 }
 
-// adapt changes a question to what the service counts: hits of 0 pass until more than the limit is used, hits that a
-// descriptor states are perhaps spent already, and a limit that it brings along is the only one.
+// adapt makes a question count as envoyproxy/ratelimit counts. A descriptor with 0 hits passes until more than the
+// limit is used. Hits that the descriptor itself states may be spent already, so they are charged even if they are
+// refused. A limit in the descriptor replaces all others.
 func (o *Ratelimit) adapt(p *part, r *ratelimit.RateLimitRequest, d *common.RateLimitDescriptor, q *gate.Question,
 	set *rules.Set) {
 	stated := d.GetHitsAddend() != nil
@@ -68,8 +71,8 @@ func (o *Ratelimit) adapt(p *part, r *ratelimit.RateLimitRequest, d *common.Rate
 	q.Ask.Spent = stated && p.hits > 0 && q.Act == gate.Decided
 	if o := q.Ask.Override; o != nil {
 		o.Alone, o.Limit.Anchor = true, weir.Epoch
-		o.Key += " " + o.Limit.Window.String() // windows of each unit are counted apart
-		switch {                               // a limit of 0 is one of 1
+		o.Key += " " + o.Limit.Window.String() // the windows of each unit have their own counts
+		switch {                               // a limit of 0 is asked as a limit of 1
 		case p.blocked && p.hits == 0:
 			q.Ask.Times, p.hits = 0, 1
 		case p.blocked:
@@ -84,7 +87,7 @@ func (o *Ratelimit) adapt(p *part, r *ratelimit.RateLimitRequest, d *common.Rate
 	}
 }
 
-// likeTheirs makes the answer of a decided call.
+// likeTheirs makes the answer of a decided call, as envoyproxy/ratelimit makes it.
 func (s *service) likeTheirs(ctx context.Context, r *ratelimit.RateLimitRequest, c *call) *ratelimit.RateLimitResponse {
 	first := new(response)
 	answer := &first.RateLimitResponse
@@ -125,7 +128,8 @@ func (s *service) likeTheirs(ctx context.Context, r *ratelimit.RateLimitRequest,
 	return answer
 }
 
-// trial looks at the shadow rules of a request of a refused call, which were not asked. It reports whether it did.
+// trial peeks at the shadow rules of a descriptor that were not decided, because another descriptor was refused. It
+// reports whether the verdict of the descriptor is a new one.
 func (s *service) trial(ctx context.Context, c *call, i int) bool {
 	p, q := c.parts[i], &c.questions[i]
 	if p.verdict.Reason != gate.OtherRefused && p.verdict.Reason != gate.NoRule || q.Request == nil {
@@ -174,7 +178,7 @@ func (k *known) theirStatus(p *part, s *descriptorStatus) *ratelimit.RateLimitRe
 	return &s.RateLimitResponse_DescriptorStatus
 }
 
-// counting is the check that a status shows: the one that decided, or a shadow rule's.
+// counting returns the check that a status shows: the check that decided, or else the first check of a shadow rule.
 func counting(v *gate.Verdict) (check gate.Check, ok bool) {
 	if check, ok = v.Worst(); ok {
 		return check, true
@@ -187,8 +191,8 @@ func counting(v *gate.Verdict) (check gate.Check, ok bool) {
 	return check, false
 }
 
-// closedBy is the rule that denies the request, or would deny it if it were not a shadow rule: a limit of 0. nil: no
-// rule does.
+// closedBy returns the rule with a limit of 0 that denies the request, or that would deny it outside shadow mode. It
+// returns nil if there is no such rule.
 func closedBy(v *gate.Verdict) *rules.Rule {
 	if _, counts := v.Worst(); v.Outcome == gate.Denied || v.Reason == gate.OtherGranted && !counts {
 		return v.Rule
@@ -210,7 +214,8 @@ func (k *known) closed(rule *rules.Rule, s *descriptorStatus) {
 	s.DurationUntilReset = &s.reset
 }
 
-// theirLimit is a limit under its rule's alias, with months of 30 days and years of 365.
+// theirLimit describes a limit as envoyproxy/ratelimit does: with the alias of its rule as its name, a window of 30
+// days as a month, and a window of 365 days as a year.
 func theirLimit(l *weir.Limit, rule *rules.Rule) *ratelimit.RateLimitResponse_RateLimit {
 	message := currentLimit(l)
 	message.Name = ""
@@ -228,7 +233,8 @@ func theirLimit(l *weir.Limit, rule *rules.Rule) *ratelimit.RateLimitResponse_Ra
 	return message
 }
 
-// untilReset is the seconds until the end of the window, whatever is used, or until all units have returned.
+// untilReset returns the seconds until the window ends, however much of it is used. For a limit without such windows it
+// returns the seconds until all units have returned.
 func untilReset(l *weir.Limit, d *weir.Decision) int64 {
 	window, ok := l.Spec().(weir.FixedWindow)
 	if !ok || window.Anchor != weir.Epoch || window.Window < time.Second {
@@ -294,14 +300,14 @@ func describedAs(d *common.RateLimitDescriptor) map[string]any {
 	return fields
 }
 
-// merge adds what is not there. Mappings under one name are merged.
+// merge adds the values that to lacks. Two mappings with the same name are merged.
 func merge(to, from map[string]any) {
 	for name, value := range from {
 		there, has := to[name]
 		mapping, isMapping := value.(map[string]any)
 		switch {
 		case !has && isMapping:
-			inner := make(map[string]any, len(mapping)) // since others are merged into it
+			inner := make(map[string]any, len(mapping)) // a copy, because other mappings are merged into it
 			merge(inner, mapping)
 			to[name] = inner
 		case !has:

@@ -34,7 +34,7 @@ type Options struct {
 	// Unavailable answers UNAVAILABLE, so that Envoy's failure_mode_deny decides, where the store does not answer and
 	// a rule has on_store_error: deny. Otherwise such a call is OVER_LIMIT.
 	Unavailable bool
-	// Ratelimit, if non-nil, makes the answers those of envoyproxy/ratelimit, without the fields and bodies of weir.
+	// Ratelimit, if non-nil, makes the service answer as envoyproxy/ratelimit does, without weir's fields and bodies.
 	Ratelimit *Ratelimit
 }
 
@@ -81,7 +81,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, r *ratelimit.RateLimitReq
 	return s.answer(c), nil
 }
 
-// adapt changes the questions of a call for answers as those of envoyproxy/ratelimit.
+// adapt makes the questions of a call count as envoyproxy/ratelimit counts.
 func (s *service) adapt(r *ratelimit.RateLimitRequest, c *call) {
 	if s.Ratelimit == nil {
 		return

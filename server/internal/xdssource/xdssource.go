@@ -2,15 +2,16 @@
 // makes rules of them.
 //
 // It holds one stream of ADS, in the variant state of the world, for resources of the type
-// ratelimit.config.ratelimit.v3.RateLimitConfig. Each response is the complete configuration. One that makes valid
-// rules is acknowledged; of any other the control plane is told what is wrong, and the last good rules stay in force.
+// ratelimit.config.ratelimit.v3.RateLimitConfig. Each response is the complete configuration. The source acknowledges
+// a response that makes valid rules. It refuses any other response with the error, and the last good rules stay in
+// force.
 //
-// A stream that ends is opened again, after pauses that double up to a maximum, with jitter. Each new stream asks for
-// the whole configuration, whatever version was seen before: many control planes count their versions from 1 at each
-// start, so an equal version may be another configuration. Equal content is recognized by its hash, and not compiled
-// again.
+// When a stream ends, the source opens another one after a pause, which doubles up to a maximum, with jitter. Each new
+// stream asks for the whole configuration, whatever version the source has: many control planes count their versions
+// from 1 at each start, so two configurations can have the same version. The source recognizes a configuration that it
+// has by the hash of the content, and does not compile it again.
 //
-// Certificates are read for each connection, so that renewed ones are used from the next one on.
+// The files of certificates are read for each connection, so the next connection uses a renewed certificate.
 package xdssource
 
 import (
@@ -35,10 +36,10 @@ import (
 
 const (
 	typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
-	// patience is the most time for a connection, and then for its first response.
+	// patience bounds the time for a connection, and then the time for its first response.
 	patience = 5 * time.Second
-	// repeatAfter is the pause before content is refused again. Some control planes send what was refused at once
-	// again, for ever.
+	// repeatAfter is the pause before the same content is refused again. Some control planes answer each refusal at
+	// once with the configuration that was refused.
 	repeatAfter = 5 * time.Second
 )
 
@@ -50,13 +51,13 @@ type Config struct {
 	Headers  []string // of the call, each KEY=VALUE
 
 	TLS        bool
-	CA         string // PEM file with the authorities of the server's certificate; "": those of the system
+	CA         string // PEM file with the authorities of the server's certificate; "": the system's
 	Cert, Key  string // PEM files of the certificate that this client presents; "": none
 	ServerName string // that the server's certificate must have; "": the host
 
 	Backoff, MaxBackoff time.Duration // first and longest pause before another stream
 	MaxMessage          int           // bytes of a response
-	// Optional is a source that starts with no rules, and a warning, where the control plane sends nothing at first.
+	// Optional lets the source start without rules, with a warning, if the first configuration does not come in time.
 	Optional bool
 
 	// Convert makes the rules, which must compile.
@@ -65,8 +66,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Source receives rules from a control plane. It is a ruleset.Source. Set AllowEmpty of its ruleset.Layer: no
-// resources are an empty configuration.
+// A Source receives rules from a control plane. It is a ruleset.Source. Set AllowEmpty of its ruleset.Layer: a response
+// without resources is an empty configuration.
 type Source struct {
 	Config
 	dialer *dialer
@@ -104,13 +105,13 @@ func (s *Source) Load(ctx context.Context, reload bool) ruleset.Update {
 		}
 	}
 	if r := s.received; r != nil {
-		defer context.AfterFunc(ctx, s.stream.cancel)() // a peer that reads nothing must not hold up the end
+		defer context.AfterFunc(ctx, s.stream.cancel)() // a peer that does not read must not delay the end
 		s.received, s.last = nil, s.take(r)
 	}
 	return s.last
 }
 
-// connect opens a stream, and waits for the first response. If there is none in time the stream stays open.
+// connect opens a stream, and waits for the first response. If no response comes in time, the stream stays open.
 func (s *Source) connect(ctx context.Context) (err error) {
 	if s.stream, err = s.dialer.open(ctx); err != nil {
 		return err
@@ -132,8 +133,8 @@ func (s *Source) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// ended closes a stream that has ended, and returns the reason. It was a failure unless it lasted longer than the pause
-// before it.
+// ended closes a stream that has ended, and returns the reason. The stream counts as a failure unless it lasted longer
+// than the pause before it.
 func (s *Source) ended() error {
 	s.failures++
 	if time.Since(s.stream.began) > s.paused {
@@ -247,7 +248,7 @@ type response struct {
 	revision string // of its content
 }
 
-// newResponse puts the resources in an order of their own: control planes send them in any.
+// newResponse sorts the resources before it hashes them, because control planes send them in any order.
 func newResponse(r *discovery.DiscoveryResponse) *response {
 	slices.SortFunc(r.GetResources(), func(a, b *anypb.Any) int {
 		return cmp.Or(cmp.Compare(a.GetTypeUrl(), b.GetTypeUrl()), slices.Compare(a.GetValue(), b.GetValue()))
