@@ -319,7 +319,7 @@ func newFollowUp(g *gate.Gate, receipt gate.Receipt, actual actualCost, counted 
 	return d
 }
 
-// unfixed is a receipt of which each charge may be given back.
+// unfixed is a copy of a receipt, in which each charge may be given back.
 func unfixed(receipt gate.Receipt) gate.Receipt {
 	all := slices.Clone(receipt)
 	for i := range all {

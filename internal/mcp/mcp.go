@@ -1,5 +1,5 @@
 // Package mcp reads messages of the Model Context Protocol over HTTP (streamable HTTP, revisions 2025-03-26 to
-// 2026-07-28), and makes the answers to those that are refused.
+// 2026-07-28), and makes the answers to refused messages.
 package mcp
 
 import (

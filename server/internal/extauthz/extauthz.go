@@ -1,7 +1,7 @@
-// Package extauthz answers two filters of Envoy. External authorization over gRPC, envoy.service.auth.v3.Authorization:
-// the head of a request comes in a message, and is decided by the rules as the gateway decides it. And external
-// processing, envoy.service.ext_proc.v3.ExternalProcessor, by which the response comes too: see NewProcessor. The rest
-// of this comment is about the first one.
+// Package extauthz answers two filters of Envoy over gRPC. External authorization, envoy.service.auth.v3.Authorization,
+// sends the head of a request in a message, which the rules decide as in the gateway. External processing,
+// envoy.service.ext_proc.v3.ExternalProcessor, also sends the response: see NewProcessor. The rest of this comment is
+// about external authorization.
 //
 // # Client
 //

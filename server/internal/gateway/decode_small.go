@@ -4,5 +4,5 @@ package gateway
 
 import "github.com/weirproject/weir/httplimit"
 
-// Decoders are none: gzip is the only compression that a small program reads.
+// Decoders returns nil: gzip is the only compression that a small program reads.
 func Decoders() httplimit.Decoders { return nil }
