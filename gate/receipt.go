@@ -63,7 +63,7 @@ func (v *Verdict) Receipt() (list Receipt) {
 	return list
 }
 
-// expect notes what is known of the cost of the last charge.
+// expect adds the expected cost of its rule to the last charge.
 func (r Receipt) expect(v *Verdict) {
 	last := len(r) - 1
 	of := v.expectedOf(r[last].Rule)

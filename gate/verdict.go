@@ -77,7 +77,7 @@ type Verdict struct {
 	differences []Difference
 	followers   []follower
 	guards      []guard
-	unstated    []*rules.Rule // whose cost is their default, because the request does not state it
+	unstated    []*rules.Rule // the request does not state their cost, so that it is the default
 	expected    []expected
 	twice       int     // of guards: the one whose rule refuses the request as a repetition; −1: none
 	bannable    bool    // a claim is a ban's
@@ -86,7 +86,7 @@ type Verdict struct {
 	keys        []byte  // what claims' keys are made of
 	path        string  // of the request, if a rule counts it by its path: see rules.Rule.ByPath
 	settles     bool    // by Ask.Settles
-	origin      *Origin // of the request, if it is settled; nil: nobody asks for it
+	origin      *Origin // of the request, for observers of its settling; nil: there are none
 	lease       string  // under which concurrency limits are held
 	gate        *Gate
 	located     *rules.Request // the request, completed; nil: never needed
@@ -129,7 +129,7 @@ func (v *Verdict) Degraded() bool {
 type Check struct {
 	Rule      *rules.Rule // nil: the caller's own claim
 	Claim     *weir.Claim
-	Class     *rules.Class   // of the request, whose floor the claim has; nil: the rule has no classes
+	Class     *rules.Class   // of the request; the claim has its floor; nil: the rule has no classes
 	Decision  *weir.Decision // meaningful if Decided
 	Decided   bool           // a store answered
 	Shadow    bool           // of a shadow rule or a candidate
@@ -162,7 +162,7 @@ func (v *Verdict) At(i int) Check {
 	}
 }
 
-// Class is the class of the request under the limit of Rule that decided; nil if it has none.
+// Class is the class of the request under the limit of Rule that decided; nil if the rule has no classes.
 func (v *Verdict) Class() *rules.Class {
 	if v.worst < 0 || v.worst >= len(v.about) {
 		return nil

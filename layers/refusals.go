@@ -132,7 +132,7 @@ func (s *refusalCache) Stats() refusalStats {
 
 // isRemembered reports whether refusals of a claim may be remembered.
 func isRemembered(limit *weir.Limit, key string) bool {
-	return len(key) <= maxRememberedKey && !limit.Leases() && limit.Whole() == nil // of which a member alone is refused
+	return len(key) <= maxRememberedKey && !limit.Leases() && limit.Whole() == nil // a refusal of it is for one member
 }
 
 func (s *refusalCache) check(claims []weir.Claim, times int64, decisions []weir.Decision) error {

@@ -421,7 +421,7 @@ func (t *counted) collectMore(to chan<- prometheus.Metric, name string, banned, 
 	}
 }
 
-// collectUnits exports the units of a metered rule; those of most rules are never settled.
+// collectUnits exports the units of a metered rule. Most rules settle no units.
 func (t *counted) collectUnits(to chan<- prometheus.Metric, rule *rules.Rule) {
 	for i, d := range ruleUnits {
 		n := t.N[tally.Units+i].Load()

@@ -17,7 +17,7 @@ var fairWindowKind = kind{'W', "fair_window", 5, fairWindowArgs, fairWindowDecis
 var fairLeaseKind = kind{'H', "fair_leases", 6, fairLeaseArgs, fairLeaseDecision, nil}
 
 // addFair adds the numbers of a fair limit, and the member's weight and 8 bytes of its own. It returns the first bytes
-// of the SHA-256 of the member's name: nobody finds another name with them.
+// of the SHA-256 of the member's name: another name with the same bytes cannot be found.
 func (a *arguments) addFair(c *weir.Claim) (sum [10]byte) {
 	whole := sha256.Sum256(unsafe.Slice(unsafe.StringData(c.Member), len(c.Member)))
 	copy(sum[:], whole[:])

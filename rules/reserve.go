@@ -34,7 +34,7 @@ type reserve struct {
 	otherwise *Class // of any other value, and of a request without one
 }
 
-// Classes are the classes of the rule's requests, the most important first; none without reserve. Do not change the
+// Classes are the classes of the rule's requests, the most important first; empty without reserve. Do not change the
 // slice.
 func (r *Rule) Classes() []Class {
 	if r.reserve == nil {
@@ -155,7 +155,7 @@ func (l *linter) chosen(p place, r *reserve) {
 	}
 }
 
-// chosen reports whether a client states the value of the source itself, and nothing proves it.
+// chosen reports whether a client states the value of the source itself, without a proof.
 func (s source) chosen() bool {
 	switch s {
 	case sourceHeader, sourceQuery, sourceCookie, sourceBody, sourceJSON:

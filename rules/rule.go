@@ -25,7 +25,7 @@ type Rule struct {
 	unit          Unit
 	metered       bool     // see Metered
 	reserve       *reserve // nil: all requests are of one class
-	fair          *fair    // nil: nobody shares the limits
+	fair          *fair    // nil: the limits have no members
 	asksUsage     bool     // see Addition
 	passed        sum      // see Passed
 	stream        *stream  // nil: the response is not charged while it is streamed

@@ -48,7 +48,7 @@ func (r *Rule) Metered() bool { return r.metered }
 // maxScale keeps the digits of a number short.
 const maxScale = 1_000_000_000
 
-// ParseUnit reads the unit that a file states; ok is false for a text that is none, also for "".
+// ParseUnit reads the unit that a file states; ok is false for any other text, also for "".
 func ParseUnit(text string) (u Unit, ok bool) {
 	name, scale, scaled := strings.Cut(text, "/")
 	u = Unit{Name: name, Scale: 1, text: text}

@@ -33,8 +33,8 @@ func plainRun(piece []byte) (n int) {
 	return n
 }
 
-// skip reads a part of a text, of which no more is kept, up to its end: a quote after an even number of backslashes.
-// Nearly all of an answer is such text, whose characters do not matter.
+// skip reads a part of a text that is not kept, up to its end: a quote after an even number of backslashes. Nearly all
+// of an answer is such text, and its characters do not matter.
 func (r *Reader) skip(piece []byte, position int64) (n int) {
 	r.high, r.rest = 0, 0
 	for {
@@ -62,7 +62,7 @@ func escaping(text []byte) bool {
 	return (len(text)-n)%2 == 1
 }
 
-// skips reports whether no more of a text is kept, of a response.
+// skips reports whether the rest of a text of a response is not kept.
 func (r *Reader) skips() bool {
 	return r.loose && !r.naming && (r.taken == nil || len(r.taken.Text) == MaxText)
 }

@@ -21,7 +21,7 @@ type player struct {
 	limit *weir.Limit
 	clock atomic.Int64
 
-	member string // who asks in this step, of a fair limit
+	member string // that asks in this step, of a fair limit
 	weight int64
 }
 
