@@ -19,14 +19,14 @@ type guideStep struct{ file, where, text string }
 
 var guidePlace = regexp.MustCompile("^`([^`]+)`, (new|at the end|after `(.+)`):$")
 
-// guideSteps are the steps of a section of the guide: a block of code after a line that says where it goes.
-func guideSteps(t *testing.T, section string) (steps []guideStep) {
+// guideSteps are the steps below a heading of a guide: a block of code after a line that says where it goes.
+func guideSteps(t *testing.T, page, heading string) (steps []guideStep) {
 	t.Helper()
-	text, err := read("docs/howto/extending.md")
+	text, err := read(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(text, "\n## "+section+"\n")
+	_, rest, _ := strings.Cut("\n"+text, heading+"\n")
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	lines := strings.Split(rest, "\n")
 	for i, line := range lines {
@@ -55,7 +55,7 @@ func (s guideStep) apply(t *testing.T, dir string) {
 	path := filepath.Join(dir, s.file)
 	before, err := os.ReadFile(path)
 	if (err != nil) != (s.where == "new") {
-		t.Fatalf("docs/howto/extending.md: %s is %q, and reading it: %v", s.file, s.where, err)
+		t.Fatalf("the guide: %s is %q, and reading it: %v", s.file, s.where, err)
 	}
 	after := string(before) + s.text
 	if s.where != "new" && s.where != "at the end" {
@@ -66,7 +66,7 @@ func (s guideStep) apply(t *testing.T, dir string) {
 			anchor = "\n" + s.where + "\n"
 		}
 		if !found {
-			t.Fatalf("docs/howto/extending.md: %s has no line %q", s.file, s.where)
+			t.Fatalf("the guide: %s has no line %q", s.file, s.where)
 		}
 		after = head + anchor + s.text + rest
 	}
@@ -209,7 +209,8 @@ func compiled(surcharge string) (*rules.Set, error) {
 // TestTheGuideAddsAFieldAndAFrontEnd follows both sections word for word. Files of the tree are overlaid, so that only
 // the packages that change are compiled.
 func TestTheGuideAddsAFieldAndAFrontEnd(t *testing.T) {
-	field, frontEnd := guideSteps(t, "A field of a rule"), guideSteps(t, "A front end")
+	const guide = "docs/howto/extending.md"
+	field, frontEnd := guideSteps(t, guide, "\n## A field of a rule"), guideSteps(t, guide, "\n## A front end")
 	touched := append(touchesAtMost(t, 4, field), touchesAtMost(t, 1, frontEnd)...)
 	const program = "server/internal/asks/main.go"
 	dir, replace := t.TempDir(), make(map[string]string)
@@ -245,7 +246,7 @@ func TestTheGuideAddsAFieldAndAFrontEnd(t *testing.T) {
 
 // TestTheGuideAddsAnAlgorithm follows the section word for word, and then leaves out one row or one file at a time.
 func TestTheGuideAddsAnAlgorithm(t *testing.T) {
-	steps := guideSteps(t, "An algorithm")
+	steps := guideSteps(t, "docs/howto/new-algorithm.md", "\n# A new algorithm")
 	touchesAtMost(t, 6, steps)
 	dir, url := smallTree(t), redistest.Start(t).URL()
 	for _, step := range steps {

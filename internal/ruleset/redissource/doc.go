@@ -5,7 +5,7 @@
 //	  timeWindow 60 strategy SLIDING_WINDOW enabled true
 //	PUBLISH rate_limit_config RELOAD_ALL
 //
-// The fields, and the handling of each mistake, are described in docs/howto/redis-rules.md.
+// The fields, and the handling of each mistake, are described in docs/reference/redis-hashes.md.
 //
 // The hashes are authoritative. They are read at the start, at RELOAD_ALL, after each reconnection,
 // and every 30 seconds in case a message was lost. A message with a rule in JSON is applied at once,

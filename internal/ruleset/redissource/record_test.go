@@ -274,9 +274,9 @@ func FuzzHash(f *testing.F) {
 
 var strategyRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| `([^`]+)`")
 
-// TestThePagesStrategies reads the table of docs/howto/redis-rules.md.
+// TestThePagesStrategies reads the table of docs/reference/redis-hashes.md.
 func TestThePagesStrategies(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/howto/redis-rules.md")
+	page, err := os.ReadFile("../../../docs/reference/redis-hashes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestThePagesStrategies(t *testing.T) {
 
 // TestThePageKnowsAllFields: what is allowed is written down.
 func TestThePageKnowsAllFields(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/howto/redis-rules.md")
+	page, err := os.ReadFile("../../../docs/reference/redis-hashes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
