@@ -203,9 +203,9 @@ func TestLossOfData(t *testing.T) {
 	}
 }
 
-// TestTableOfPolicies compares the table of docs/why/failures.md with a simulation.
+// TestTableOfPolicies compares the table of docs/why/failures-measured.md with a simulation.
 func TestTableOfPolicies(t *testing.T) {
-	page, err := os.ReadFile("../docs/why/failures.md")
+	page, err := os.ReadFile("../docs/why/failures-measured.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func cell(t *testing.T, page, row string, i int) (n int64) {
 	line, _, _ := strings.Cut(rest, "\n")
 	cells := strings.Split(line, "|")
 	if !ok || len(cells) <= i {
-		t.Fatalf("docs/why/failures.md has no row %s with %d figures", row, i+1)
+		t.Fatalf("docs/why/failures-measured.md has no row %s with %d figures", row, i+1)
 	}
 	if _, err := fmt.Sscan(strings.ReplaceAll(cells[i], ",", ""), &n); err != nil {
 		t.Fatalf("%s: %q: %v", row, cells[i], err)
