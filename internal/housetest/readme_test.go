@@ -80,21 +80,32 @@ func TestWhatIsShownRuns(t *testing.T) {
 			continue
 		}
 		t.Run(s.name(), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			command := exec.CommandContext(ctx, program, strconv.Itoa(s.number))
-			command.Dir = dir
-			var failures strings.Builder
-			command.Stderr = &failures
-			out, err := command.Output()
-			if err != nil {
-				t.Fatalf("%v\n%s%s", err, out, &failures)
+			var out string
+			for range 3 { // on a machine that stands still for half a second, other seconds are shown
+				server.Do("FLUSHALL")
+				if out = s.run(t, program, dir); s.silent || out == s.prints {
+					return
+				}
 			}
-			if !s.silent && string(out) != s.prints {
-				t.Errorf("it prints\n%s\nthe page says\n%s", out, s.prints)
-			}
+			t.Errorf("it prints\n%s\nthe page says\n%s", out, s.prints)
 		})
 	}
+}
+
+// run runs the block, and returns what it prints.
+func (s *shown) run(t *testing.T, program, dir string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, program, strconv.Itoa(s.number))
+	command.Dir = dir
+	var failures strings.Builder
+	command.Stderr = &failures
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, &failures)
+	}
+	return string(out)
 }
 
 // workingDirectory is where the programs run. It has the README's rules.yaml.

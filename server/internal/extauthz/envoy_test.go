@@ -118,18 +118,21 @@ func port(t *testing.T, address string) string {
 	return number
 }
 
-// A page is docs/howto/envoy-filters.md: its blocks of YAML, in order.
+// A page is docs/howto/envoy-filters.md and docs/howto/istio.md: their blocks of YAML, in order.
 type page struct{ rules, bootstrap, extAuthz, extProc, withToken, istio, gateway string }
 
 func readPage(t *testing.T) page {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/howto/envoy-filters.md")
-	if err != nil {
-		t.Fatal(err)
+	var found [][]string
+	for _, name := range []string{"envoy-filters", "istio"} {
+		text, err := os.ReadFile("../../../docs/howto/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)...)
 	}
-	found := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(found) != 7 {
-		t.Fatalf("docs/howto/envoy-filters.md has %d blocks of YAML; this test knows 7", len(found))
+		t.Fatalf("the pages have %d blocks of YAML; this test knows 7", len(found))
 	}
 	return page{found[0][1], found[1][1], found[2][1], found[3][1], found[4][1], found[5][1], found[6][1]}
 }
