@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // documents are the pages that are written for people; what they show is tested.
@@ -69,6 +70,51 @@ func TestEveryPageIsInTheNavigation(t *testing.T) {
 		name, inDocs := strings.CutPrefix(page, "docs/")
 		if inDocs && name != "README.md" && !strings.Contains(entries.String(), "]("+name+")") {
 			t.Errorf("no table of docs/README.md has %s in its first column", name)
+		}
+	}
+}
+
+// maxWords is what somebody reads in one go. Longer pages have several questions: split them, or say things once.
+const maxWords = 1500
+
+// TestPagesAreShort counts the words of every page, with its code, but of the references, which nobody reads whole.
+func TestPagesAreShort(t *testing.T) {
+	for _, page := range documents(t) {
+		text, err := read(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := wordsOf(text)
+		if n > maxWords && !within(page, "docs/reference", "CHANGELOG.md") {
+			t.Errorf("%s has %d words; allowed: %d", page, n, maxWords)
+		}
+	}
+}
+
+// wordsOf counts texts between blanks that have a letter or a digit. In Chinese, which has no blanks, two characters
+// count as a word.
+func wordsOf(text string) (n int) {
+	han := 0
+	for word := range strings.FieldsSeq(text) {
+		counts := false
+		for _, r := range word {
+			if unicode.Is(unicode.Han, r) {
+				han++
+			} else if unicode.IsLetter(r) || unicode.IsDigit(r) {
+				counts = true
+			}
+		}
+		if counts {
+			n++
+		}
+	}
+	return n + han/2
+}
+
+func TestWordsOf(t *testing.T) {
+	for text, want := range map[string]int{"| a `b-c` | -- | 12 |\n": 3, "限流规则 rate": 3, "": 0, "用 `weir serve` 启动": 3} {
+		if got := wordsOf(text); got != want {
+			t.Errorf("%q has %d words, not %d", text, got, want)
 		}
 	}
 }
