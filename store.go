@@ -97,6 +97,19 @@ type Decision struct {
 	Delay time.Duration
 	// At is the store's time of the decision; pass it to Refund.
 	At Instant
+	// Standing is what the claim's member has of a [Fair] limit. Only a peek (times = 0) sets it; else it is nil.
+	Standing *Standing
+}
+
+// A Standing is what a member has of a [Fair] limit, in units of the present window, or held now. A request of n units
+// is granted if Used + n ≤ Open, or Own + n ≤ Share, and it fits the whole limit.
+type Standing struct {
+	Own     int64 // of the member
+	Share   int64 // of the member: the limit × weight / Weights, rounded down
+	Weights int64 // the sum of the weights of the members that use the limit, this one included
+	Used    int64 // of all members
+	Open    int64 // the usage of all members up to which any member is granted, by now
+	Others  bool  // the member is one of those beyond MaxKeys, who are one member with the weight 1
 }
 
 // RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as the header field Retry-After has

@@ -54,9 +54,50 @@ type ExplainedLimit struct {
 	Floor      int64    `json:"floor,omitzero" doc:"Units that the request's class leaves to others."`
 	Member     string   `json:"member,omitzero" doc:"Who asks, of those that share the limit."`
 	Weight     int64    `json:"weight,omitzero" doc:"Of the member."`
+	Standing   *Share   `json:"standing,omitzero" doc:"What the member has of the limit, before the request."`
 	Remaining  int64    `json:"remaining"`
 	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
 	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
+}
+
+// A Share is what a member has of a limit, and why a request of the member is granted or refused.
+type Share struct {
+	Own     int64 `json:"own" doc:"Units of the member, in this window or held."`
+	Share   int64 `json:"share" doc:"Of the member, by its weight."`
+	Weights int64 `json:"weights" doc:"Sum of the weights of the members that use the limit, with this one."`
+	Used    int64 `json:"used" doc:"Units of all members."`
+	Open    int64 `json:"open" doc:"The usage of all members up to which any member is granted, by now."`
+	Others  bool  `json:"others,omitzero" doc:"It is one of the members beyond max_keys, who are one member together."`
+	// Why is "" if the cost fits no limit of this size.
+	Why ShareReason `json:"why,omitzero" enum:"room|share|beyond|full"`
+}
+
+// A ShareReason is the reason for the decision on a member's request.
+type ShareReason string
+
+// The reasons. The first two grant.
+const (
+	HasRoom     ShareReason = "room"   // the usage of all members stays within Open
+	WithinShare ShareReason = "share"  // beyond Open, the member stays within its share
+	BeyondShare ShareReason = "beyond" // neither
+	IsFull      ShareReason = "full"   // the whole limit is used up, or what the request's class leaves of it
+)
+
+// shareOf explains the standing of the claim's member.
+func shareOf(c *weir.Claim, s *weir.Standing) *Share {
+	e := &Share{Own: s.Own, Share: s.Share, Weights: s.Weights, Used: s.Used, Open: s.Open, Others: s.Others}
+	switch most := c.Limit.Capacity() - c.Floor; {
+	case c.Cost > most:
+	case s.Used+c.Cost > most:
+		e.Why = IsFull
+	case s.Used+c.Cost <= s.Open:
+		e.Why = HasRoom
+	case s.Own+c.Cost <= s.Share:
+		e.Why = WithinShare
+	default:
+		e.Why = BeyondShare
+	}
+	return e
 }
 
 // Unmatched is a rule that does not match a request.
@@ -196,6 +237,9 @@ func explainedLimit(claim *weir.Claim, d *weir.Decision) ExplainedLimit {
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds()}
 	if claim.Limit.Whole() != nil {
 		e.Member, e.Weight = readable(claim.Member), claim.Weight
+	}
+	if d.Standing != nil {
+		e.Standing = shareOf(claim, d.Standing)
 	}
 	if d.RetryAfter != weir.Never {
 		seconds := d.RetryAfter.Seconds()

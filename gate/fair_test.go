@@ -81,3 +81,39 @@ func TestTheFirstMemberPaysForAll(t *testing.T) {
 		t.Errorf("with 50 of 50 units, 1 is %v", v.Outcome)
 	}
 }
+
+// TestAnExplanationHasTheShare: a peek says what the member has, and why it is granted or refused.
+func TestAnExplanationHasTheShare(t *testing.T) {
+	const text = `rules:
+  - name: search
+    limit: concurrency 10 ttl 1h
+    fair: {by: [user], above: 20%, max_keys: 2}
+    reserve: {by: service, classes: {live: 0%, batch: 10%}, otherwise: live}
+`
+	g := gatetest.New(t, memstore.New(), text)
+	ask := func(user, class string, cost, times int64) *gate.Share {
+		request := &rules.Request{User: user, Service: class}
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), request, gate.Ask{Times: times, Cost: &cost}, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v.Explain(nil, request).Rules[0].Limits[0].Standing
+	}
+	explains := func(user, class string, cost int64, want gate.Share) {
+		t.Helper()
+		if got := ask(user, class, cost, 0); got == nil || *got != want {
+			t.Errorf("%d units for %s: explained as %+v, want %+v", cost, user, got, want)
+		}
+	}
+	explains("ann", "live", 2, gate.Share{Share: 10, Weights: 1, Open: 2, Why: gate.HasRoom})
+	explains("ann", "live", 11, gate.Share{Share: 10, Weights: 1, Open: 2})
+	if s := ask("ann", "live", 4, 1); s != nil {
+		t.Errorf("a request that is charged has the standing %+v", s)
+	}
+	explains("ann", "live", 6, gate.Share{Own: 4, Share: 10, Weights: 1, Used: 4, Open: 2, Why: gate.WithinShare})
+	explains("ann", "batch", 6, gate.Share{Own: 4, Share: 10, Weights: 1, Used: 4, Open: 2, Why: gate.IsFull})
+	ask("bob", "live", 1, 1)
+	explains("ann", "live", 2, gate.Share{Own: 4, Share: 5, Weights: 2, Used: 5, Open: 2, Why: gate.BeyondShare})
+	explains("cat", "live", 3, gate.Share{Share: 3, Weights: 3, Used: 5, Open: 2, Others: true, Why: gate.WithinShare})
+	explains("cat", "live", 7, gate.Share{Share: 3, Weights: 3, Used: 5, Open: 2, Others: true, Why: gate.IsFull})
+}

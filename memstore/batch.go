@@ -68,6 +68,7 @@ func (t *transaction) takeEach(times int64, decisions []weir.Decision) (granted 
 	}
 	if granted == 0 {
 		t.decide(decisions[:n])
+		t.stand(times, decisions[:n])
 		told = n
 	}
 	return granted, told, nil

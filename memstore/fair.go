@@ -90,6 +90,11 @@ func (*fairWindowKind) decision(l *weir.Limit, s state, cost, floor int64, now m
 	return w.Decision(l, memberOf(s), cost, floor, now.at)
 }
 
+func (*fairWindowKind) standing(l *weir.Limit, s state, now moment) weir.Standing {
+	w := fairWindowOf(s, now)
+	return w.Standing(l, memberOf(s), now.at)
+}
+
 func (*fairWindowKind) ahead(l *weir.Limit, s state, now moment) bool {
 	return window.Ahead(l.Whole(), fairWindowOf(s, now).Whole, now.at)
 }
@@ -162,6 +167,10 @@ func (*fairLeaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) 
 
 func (*fairLeaseKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
 	return s.large.fairLeases().Decision(l, memberOf(s), cost, floor, now.at)
+}
+
+func (*fairLeaseKind) standing(l *weir.Limit, s state, now moment) weir.Standing {
+	return s.large.fairLeases().Standing(l, memberOf(s), now.at)
 }
 
 func (*fairLeaseKind) numbers(s state) (list []int64, ids [][]byte) {

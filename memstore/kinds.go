@@ -68,6 +68,11 @@ type settler interface {
 	settle(l, other *weir.Limit, s state, n int64, now moment) (after state, in *weir.Limit)
 }
 
+// A sharer tells what a member has of its limit, for one algorithm.
+type sharer interface {
+	standing(l *weir.Limit, s state, now moment) weir.Standing
+}
+
 // returned are the units that a refund gives back.
 type returned struct {
 	lease           string
@@ -183,4 +188,5 @@ func decide(c *weir.Claim, s state, now moment, into *weir.Decision) {
 	into.ResetAfter = d.ResetAfter
 	into.Delay = d.Delay
 	into.At = d.At
+	into.Standing = nil
 }

@@ -184,6 +184,7 @@ func (s *Store) Decide(_ context.Context, claims []weir.Claim, times int64, deci
 			if decisions != nil {
 				d := &decisions[0]
 				d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retry, reset, delay, at
+				d.Standing = nil
 			}
 			return one(granted), nil
 		}

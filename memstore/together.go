@@ -125,7 +125,7 @@ func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
 // take decides one of the claims on the state that was read.
 func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a, b int64, granted bool) {
 	s := stateOf(h.word, h.part, h.large)
-	d.At = weir.Instant(now.at)
+	d.At, d.Standing = weir.Instant(now.at), nil
 	if h.part < 0 { // of a bucket
 		after, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(c.Limit, bucketOf(s), c.Cost,
 			c.Floor, now.at)

@@ -135,6 +135,7 @@ func (t *transaction) run(times int64, decisions []weir.Decision) (int64, error)
 		}
 	}
 	t.decide(decisions)
+	t.stand(times, decisions)
 	return granted, nil
 }
 
@@ -148,6 +149,7 @@ func (t *transaction) refuse(times int64, decisions []weir.Decision) (granted in
 		granted = t.fit(times)
 		if ok = granted == 0 || !t.changes(); ok {
 			t.decide(decisions)
+			t.stand(times, decisions)
 		}
 	}
 	for i := range read {
@@ -528,5 +530,19 @@ func (t *transaction) decide(decisions []weir.Decision) {
 	for i := range decisions {
 		c := t.asked(i)
 		decide(&c, t.view(i), t.now, &decisions[i])
+	}
+}
+
+// stand fills in the standings of the claims' members, if times is a peek.
+func (t *transaction) stand(times int64, decisions []weir.Decision) {
+	if times != 0 {
+		return
+	}
+	for i := range decisions {
+		c := t.asked(i)
+		if kind, ok := kindOf(c.Limit).decider.(sharer); ok {
+			standing := kind.standing(c.Limit, t.view(i), t.now)
+			decisions[i].Standing = &standing
+		}
 	}
 }

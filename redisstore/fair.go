@@ -12,9 +12,9 @@ import (
 	"github.com/weirproject/weir/internal/redisconn"
 )
 
-var fairWindowKind = kind{'W', "fair_window", 5, fairWindowArgs, fairWindowDecision, nil}
+var fairWindowKind = kind{'W', "fair_window", 5, fairWindowArgs, fairWindowDecision, nil, fairWindowStanding}
 
-var fairLeaseKind = kind{'H', "fair_leases", 6, fairLeaseArgs, fairLeaseDecision, nil}
+var fairLeaseKind = kind{'H', "fair_leases", 6, fairLeaseArgs, fairLeaseDecision, nil, fairLeaseStanding}
 
 // addFair adds the numbers of a fair limit, and the member's weight and 8 bytes of its own. It returns the first bytes
 // of the SHA-256 of the member's name: another name with the same bytes cannot be found.
@@ -36,10 +36,29 @@ func fairWindowArgs(a *arguments, c *weir.Claim) {
 	a.end()
 }
 
+// partOf is the standing of a member with the usage own. all is the sum of the weights: negative if the member is one
+// of those beyond MaxKeys.
+func partOf(c *weir.Claim, own, all int64) weir.Standing {
+	s := weir.Standing{Own: own, Weights: all}
+	weight := max(1, c.Weight)
+	if s.Others = all < 0; s.Others {
+		s.Weights, weight = -all, 1
+	}
+	s.Share = c.Limit.Capacity() * weight / max(1, s.Weights)
+	return s
+}
+
+func fairWindowState(reply []redisconn.Value) window.State {
+	return window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
+}
+
+func fairWindowStanding(c *weir.Claim, reply []redisconn.Value, now int64) weir.Standing {
+	return fair.StandingIn(c.Limit, fairWindowState(reply), partOf(c, reply[3].Int, reply[4].Int), now)
+}
+
 func fairWindowDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
-	state := window.State{Start: reply[0].Int, Count: reply[1].Int, Until: reply[2].Int}
-	standing := fair.Standing{Own: reply[3].Int, Share: reply[4].Int}
-	return fair.Decision(c.Limit, state, standing, c.Cost, c.Floor, now)
+	standing := fairWindowStanding(c, reply, now)
+	return fair.Decision(c.Limit, fairWindowState(reply), &standing, c.Cost, c.Floor, now)
 }
 
 func fairLeaseArgs(a *arguments, c *weir.Claim) {
@@ -47,8 +66,14 @@ func fairLeaseArgs(a *arguments, c *weir.Claim) {
 	a.addFair(c)
 }
 
+func fairLeaseStanding(c *weir.Claim, reply []redisconn.Value, _ int64) weir.Standing {
+	s := partOf(c, reply[4].Int, reply[5].Int)
+	s.Used, s.Open = reply[1].Int, c.Limit.Above()
+	return s
+}
+
 func fairLeaseDecision(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision {
 	summary := concurrency.Summary{Held: reply[1].Int, Last: reply[2].Int, Frees: reply[3].Int}
-	standing := fair.Standing{Own: reply[4].Int, Share: reply[5].Int}
-	return fair.DecisionOfLeases(c.Limit, summary, standing, c.Cost, c.Floor, now)
+	standing := fairLeaseStanding(c, reply, now)
+	return fair.DecisionOfLeases(c.Limit, summary, &standing, c.Cost, c.Floor, now)
 }

@@ -24,6 +24,8 @@ type kind struct {
 	args   func(a *arguments, c *weir.Claim)
 	decide func(c *weir.Claim, reply []redisconn.Value, now int64) weir.Decision
 	bucket func(reply []redisconn.Value) bucket.State // nil for other algorithms
+
+	standing func(c *weir.Claim, reply []redisconn.Value, now int64) weir.Standing // nil for limits without members
 }
 
 // before is the decision before the last n of the granted units; last is that after them.
@@ -108,16 +110,16 @@ const (
 
 // The kinds are constant tables.
 var (
-	plainKind  = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState}
-	bucketKind = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState}
+	plainKind  = kind{plainLetter, "plain", 1, plainArgs, bucketDecision, bucketState, nil}
+	bucketKind = kind{bucketLetter, "bucket", 1, bucketArgs, bucketDecision, bucketState, nil}
 	// rationalKind is partsKind in batches.
-	rationalKind = kind{rationalLetter, "rational", 2, rationalArgs, partsDecision, partsState}
-	partsKind    = kind{partsLetter, "parts", 2, partsArgs, partsDecision, partsState}
-	stepKind     = kind{'s', "step", 2, stepArgs, partsDecision, partsState}
-	windowKind   = kind{'w', "window", 3, windowArgs, windowDecision, nil}
-	logKind      = kind{'l', "log", 3, logArgs, logDecision, nil}
-	counterKind  = kind{'c', "counter", 7, counterArgs, counterDecision, nil}
-	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil}
+	rationalKind = kind{rationalLetter, "rational", 2, rationalArgs, partsDecision, partsState, nil}
+	partsKind    = kind{partsLetter, "parts", 2, partsArgs, partsDecision, partsState, nil}
+	stepKind     = kind{'s', "step", 2, stepArgs, partsDecision, partsState, nil}
+	windowKind   = kind{'w', "window", 3, windowArgs, windowDecision, nil, nil}
+	logKind      = kind{'l', "log", 3, logArgs, logDecision, nil, nil}
+	counterKind  = kind{'c', "counter", 7, counterArgs, counterDecision, nil, nil}
+	leaseKind    = kind{'h', "leases", 4, leaseArgs, leaseDecision, nil, nil}
 )
 
 // algorithms is the table of algorithms, by number: the mark that ends the name in the key of a state, and the kind of

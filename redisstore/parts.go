@@ -266,11 +266,14 @@ func (p *part) expiry(c *weir.Claim) int64 {
 	return 0
 }
 
-// copyTo copies a part's decisions to their places in the call.
+// copyTo copies a part's decisions to their places in the call. The part may have peeked for a call that is no peek.
 func (p *part) copyTo(c *call) {
 	for row := range c.rows() {
 		for i, place := range p.places {
-			c.decisions[row*len(c.claims)+place] = p.decisions[row*len(p.claims)+i]
+			d := &c.decisions[row*len(c.claims)+place]
+			if *d = p.decisions[row*len(p.claims)+i]; c.times > 0 {
+				d.Standing = nil
+			}
 		}
 	}
 }

@@ -349,6 +349,10 @@ func (c *call) describe(i int, k *kind, reply []redisconn.Value) {
 	claim := &c.claims[i]
 	last := k.decide(claim, reply, c.at)
 	last.Remaining = algorithm.LessFloor(last.Remaining, claim.Floor)
+	if c.times == 0 && k.standing != nil {
+		standing := k.standing(claim, reply, c.at)
+		last.Standing = &standing
+	}
 	if !c.each {
 		c.decisions[i] = last
 		return

@@ -80,7 +80,7 @@ func (m *modelStore) agrees(r *weir.Request) bool {
 	again := *r
 	again.Decisions = slices.Clone(r.Decisions)
 	m.batched(&again)
-	return again.Err == nil && r.Err == nil && again.Granted == r.Granted && slices.Equal(again.Decisions, r.Decisions)
+	return again.Err == nil && r.Err == nil && again.Granted == r.Granted && sameDecisions(again.Decisions, r.Decisions)
 }
 
 // batchesEqualModel asks in batches: of the schedule's keys, of others, and often of the

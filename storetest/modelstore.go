@@ -113,7 +113,21 @@ func (m *modelStore) Decide(_ context.Context, claims []weir.Claim, times int64,
 	m.back(claims, times, now)
 	granted := m.take(claims, times, now)
 	m.describe(claims, now, decisions)
+	if times == 0 {
+		m.stand(claims, now, decisions)
+	}
 	return granted, nil
+}
+
+// stand adds what the members of a peek have.
+func (m *modelStore) stand(claims []weir.Claim, now int64, decisions []weir.Decision) {
+	for i := range decisions {
+		if shared, ok := m.keyModel(&claims[i]).Clone().(model.Sharer); ok {
+			shared.(model.Model).Back(claims[i].Limit, now)
+			standing := shared.Standing(claims[i].Limit, now)
+			decisions[i].Standing = &standing
+		}
+	}
 }
 
 // back brings states of a clock that was ahead back, before an operation that may write.
@@ -158,6 +172,9 @@ func (m *modelStore) batched(r *weir.Request) {
 		return
 	}
 	m.describe(r.Claims, now, r.Decisions[:n])
+	if r.Times == 0 {
+		m.stand(r.Claims, now, r.Decisions[:n])
+	}
 	for left := r.Decisions; r.Granted < r.Times; left = left[n:] {
 		if m.take(r.Claims, 1, now) == 0 {
 			break
@@ -166,6 +183,16 @@ func (m *modelStore) batched(r *weir.Request) {
 		m.describe(r.Claims, now, left[:n])
 	}
 	repeat(r.Decisions, int(max(r.Granted, 1))*n, n)
+}
+
+// sameDecisions reports whether decisions are equal.
+func sameDecisions(a, b []weir.Decision) bool {
+	return slices.EqualFunc(a, b, func(x, y weir.Decision) bool {
+		if x.Standing != nil && y.Standing != nil && *x.Standing == *y.Standing {
+			x.Standing, y.Standing = nil, nil
+		}
+		return x == y
+	})
 }
 
 // repeat fills decisions from a place on with the n before it.

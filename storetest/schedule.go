@@ -356,12 +356,15 @@ func (o outcome) String() string {
 	for i, d := range o.decisions {
 		text += fmt.Sprintf("\n    %d: remaining %d, retry after %d, reset after %d, delay %d µs, at %d",
 			i, d.Remaining, waitMicros(d.RetryAfter), d.ResetAfter.Microseconds(), d.Delay.Microseconds(), d.At)
+		if d.Standing != nil {
+			text += fmt.Sprintf(", standing %+v", *d.Standing)
+		}
 	}
 	return text
 }
 
 func (o outcome) equal(other outcome) bool {
-	return o.granted == other.granted && o.gone == other.gone && slices.Equal(o.decisions, other.decisions)
+	return o.granted == other.granted && o.gone == other.gone && sameDecisions(o.decisions, other.decisions)
 }
 
 // play does a step on a store, at the time that the clock shows.

@@ -22,11 +22,8 @@ type Parts struct {
 	sum    int64 // of the weights, without the others'
 }
 
-// A Standing is a member's usage, and its share of the limit.
-type Standing struct{ Own, Share int64 }
-
-// Of is the standing of a member.
-func (p *Parts) Of(l *weir.Limit, m Member) (s Standing) { return p.without(nil).of(l, m) }
+// Of is the standing of a member, without Used and Open.
+func (p *Parts) Of(l *weir.Limit, m Member) (s weir.Standing) { return p.without(nil).of(l, m) }
 
 // totals are the sums that a standing depends on, beside the member's own part.
 type totals struct {
@@ -65,21 +62,21 @@ func (t *totals) part(l *weir.Limit, m Member) int64 {
 	return 0
 }
 
-func (t totals) of(l *weir.Limit, m Member) (s Standing) {
-	sum := t.sum
+func (t totals) of(l *weir.Limit, m Member) (s weir.Standing) {
+	s.Weights = t.sum
 	switch {
 	case t.known(m.ID):
 		s.Own = t.list[m.ID].Units - t.gone[m.ID]
-		sum += m.Weight - t.list[m.ID].Weight
+		s.Weights += m.Weight - t.list[m.ID].Weight
 	case t.members < l.MaxKeys():
-		sum += m.Weight
+		s.Weights += m.Weight
 	default:
-		s.Own, m.Weight = t.others, 1
+		s.Own, s.Others, m.Weight = t.others, true, 1
 		if t.others == 0 {
-			sum++
+			s.Weights++
 		}
 	}
-	s.Share = l.Capacity() * m.Weight / sum
+	s.Share = l.Capacity() * m.Weight / s.Weights
 	return s
 }
 
@@ -147,10 +144,10 @@ func FromNumbers(list []int64) (p Parts, ok bool) {
 	return p, len(p.list) == len(list)/4
 }
 
-// left is the number of units that a member is granted now: at most room, the rest of the limit, and beyond a usage of
-// open at most the rest of its share. It is −1 if a request of no units is refused too.
-func left(s Standing, room, open, used int64) int64 {
-	return max(-1, min(room, max(open-used, s.Share-s.Own)))
+// left is the number of units that a member is granted above a floor: at most the rest of the limit, and beyond Open at
+// most the rest of its share. It is −1 if a request of no units is refused too.
+func left(l *weir.Limit, s *weir.Standing, floor int64) int64 {
+	return max(-1, min(l.Capacity()-s.Used-floor, max(s.Open-s.Used, s.Share-s.Own)))
 }
 
 // opened is the usage up to which every member is granted, when a percentage of a window has passed.

@@ -18,7 +18,8 @@ local function fair_find(set, member)
   while at and at % 18 ~= 1 do at = set:find(member, at + 1, true) end
   return at
 end
--- fair_of is a member's place, its units, its weight, and the sum of the weights of all members with this one.
+-- fair_of is a member's place, its units, its weight, and the sum of the weights of all members with this one. A member
+-- that is not told apart has the weight 1, and rest is true.
 local function fair_of(sum, members, others, set, member, weight, keys)
   local at = fair_find(set, member)
   if at then
@@ -26,7 +27,7 @@ local function fair_of(sum, members, others, set, member, weight, keys)
     return at, own, weight, sum - had + weight
   end
   if members < keys then return nil, 0, weight, sum + weight end
-  return nil, others, 1, others > 0 and sum or sum + 1
+  return nil, others, 1, others > 0 and sum or sum + 1, true
 end
 ---- before
 local got_, head_, expires_, gone_ = redis.call('HMGET', key_, 'h', place_), false, false, false
@@ -42,7 +43,7 @@ if count_ > 0 then
   sum_, members_, others_ = struct.unpack('<i8i8i8', text_)
   set_ = got_[2] or ''
 end
-local at_, own_, mine_, all_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
+local at_, own_, mine_, all_, rest_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
 ---- fit
 do
   local open = 100
@@ -64,7 +65,7 @@ if cost_ > 0 then
   if settled_ and sum_ == 0 then -- the window counts under other numbers only
     sum_, members_, others_ = struct.unpack('<i8i8i8', text_)
     set_ = got_[2] or ''
-    at_, own_, mine_, all_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
+    at_, own_, mine_, all_, rest_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
   end
   local units = math.min(own_ + granted * cost_, 4503599627370496)
   if at_ then
@@ -94,7 +95,7 @@ if head_ or gone_ then
     if others_ == 0 then sum_ = sum_ - 1 end
   end
   if gone_ then sum_, members_, others_, set_ = 0, 0, 0, '' end
-  at_, own_, mine_, all_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
+  at_, own_, mine_, all_, rest_ = fair_of(sum_, members_, others_, set_, member_, weight_, keys_)
 end
 ---- store
 if gone_ then
@@ -105,9 +106,13 @@ elseif head_ then
 end
 head_, expires_, gone_ = false, false, false
 ---- after
--- mine_ is the member's share by now.
-if count_ == 0 then own_, mine_ = 0, whole_ else mine_ = math.floor(whole_ * mine_ / all_) end
----- reply own_ mine_
+-- all_ is negative if the member is not told apart.
+if count_ == 0 then
+  own_, all_ = 0, weight_
+elseif rest_ then
+  all_ = -all_
+end
+---- reply own_ all_
 
 ---- kind fair_leases
 -- The id of a lease begins with the 8 bytes of its member, or with zeros if it is of the members beyond keys. For each of
@@ -220,9 +225,11 @@ end
 ---- refund
 if live_ then
   dead_ = redis.call('ZRANGEBYSCORE', key_, 1, from_, 'LIMIT', 0, 32)
-  own_, mine_, all_ = fair_standing(key_, dead_, extra_ > 0, member_, weight_, keys_)
+  own_, mine_, all_, part_ = fair_standing(key_, dead_, extra_ > 0, member_, weight_, keys_)
 end
 ---- standing
+-- all_ is negative if the member is not told apart.
 mine_ = math.floor(whole_ * mine_ / all_)
 if math.max(above_ - held_, mine_ - own_) < cost_ then limit_ = math.min(limit_, math.max(above_, cost_)) end
----- reply own_ mine_
+if part_ == fair_rest then all_ = -all_ end
+---- reply own_ all_

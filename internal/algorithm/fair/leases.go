@@ -63,8 +63,12 @@ func (s *Leases) living(now int64) totals {
 	return s.parts.without(gone)
 }
 
-// Standing is a member's usage, and its share.
-func (s *Leases) Standing(l *weir.Limit, m Member, now int64) Standing { return s.living(now).of(l, m) }
+// Standing is the standing of the member.
+func (s *Leases) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
+	standing := s.living(now).of(l, m)
+	standing.Used, standing.Open = s.Whole.Held(now), l.Above()
+	return standing
+}
 
 // Live reports whether a member's lease is held at now.
 func (s *Leases) Live(m Member, id string, now int64) bool { return s.find(m, id, now) != "" }
@@ -72,11 +76,8 @@ func (s *Leases) Live(m Member, id string, now int64) bool { return s.find(m, id
 // Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
 // too.
 func (s *Leases) Available(l *weir.Limit, m Member, floor, now int64) int64 {
-	return availableOfLeases(l, s.Whole.Summary(now), s.Standing(l, m, now), floor)
-}
-
-func availableOfLeases(l *weir.Limit, held concurrency.Summary, s Standing, floor int64) int64 {
-	return left(s, l.Capacity()-held.Held-floor, l.Above(), held.Held)
+	standing := s.Standing(l, m, now)
+	return left(l, &standing, floor)
 }
 
 // Take gives n units to a member's lease, or renews it.
@@ -115,20 +116,20 @@ func (s *Leases) Release(m Member, id string, now int64) bool {
 func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Decision {
 	standing, summary := s.Standing(l, m, now), s.Whole.Summary(now)
 	most := l.Capacity() - floor
-	if max(l.Above()-summary.Held, standing.Share-standing.Own) < n {
+	if max(standing.Open-standing.Used, standing.Share-standing.Own) < n {
 		most = min(most, max(l.Above(), n))
 	}
 	if excess := summary.Held + n - most; excess > 0 && n <= most {
 		summary.Frees = s.Whole.Frees(excess, now)
 	}
-	return DecisionOfLeases(l, summary, standing, n, floor, now)
+	return DecisionOfLeases(l, summary, &standing, n, floor, now)
 }
 
 // DecisionOfLeases is the Decision of a member with a standing, with the floor in Remaining. Frees is the instant at
 // which enough leases have expired for a grant to any member.
-func DecisionOfLeases(l *weir.Limit, held concurrency.Summary, s Standing, n, floor, now int64) weir.Decision {
+func DecisionOfLeases(l *weir.Limit, held concurrency.Summary, s *weir.Standing, n, floor, now int64) weir.Decision {
 	d := held.Decision(l, n+floor, now)
-	free := availableOfLeases(l, held, s, floor)
+	free := left(l, s, floor)
 	d.Remaining = max(0, free) + floor
 	if d.RetryAfter == 0 && (free < n || free < 0) {
 		d.RetryAfter = algorithm.Micros(held.Frees - now)

@@ -13,23 +13,26 @@ type Window struct {
 }
 
 // Standing is the standing of the member in the window that is open.
-func (w *Window) Standing(l *weir.Limit, m Member, now int64) Standing {
+func (w *Window) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
+	parts := &w.Parts
 	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
-		return new(Parts).Of(l, m)
+		parts = new(Parts)
 	}
-	return w.Parts.Of(l, m)
+	return StandingIn(l, w.Whole, parts.Of(l, m), now)
+}
+
+// StandingIn is the standing with the usage of the window that is open, and what is open in it to any member.
+func StandingIn(l *weir.Limit, w window.State, s weir.Standing, now int64) weir.Standing {
+	start, length, used := window.Opened(l.Whole(), w, now)
+	s.Used, s.Open = used, opened(l, 100*max(0, now-start)/length)
+	return s
 }
 
 // Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
 // too.
 func (w *Window) Available(l *weir.Limit, m Member, floor, now int64) int64 {
-	return available(l, w.Whole, w.Standing(l, m, now), floor, now)
-}
-
-func available(l *weir.Limit, w window.State, s Standing, floor, now int64) int64 {
-	start, length, used := window.Opened(l.Whole(), w, now)
-	passed := 100 * max(0, now-start) / length
-	return left(s, l.Capacity()-used-floor, opened(l, passed), used)
+	standing := w.Standing(l, m, now)
+	return left(l, &standing, floor)
 }
 
 // Charge counts n units of a member.
@@ -78,19 +81,20 @@ func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (
 
 // Decision describes the state for a member's next request of cost units above a floor, which is part of Remaining.
 func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) weir.Decision {
-	return Decision(l, w.Whole, w.Standing(l, m, now), cost, floor, now)
+	standing := w.Standing(l, m, now)
+	return Decision(l, w.Whole, &standing, cost, floor, now)
 }
 
 // Decision describes a window for the next request of a member that has a standing in it. The floor is part of
 // Remaining, as of other algorithms: see algorithm.LessFloor.
-func Decision(l *weir.Limit, w window.State, s Standing, cost, floor, now int64) weir.Decision {
+func Decision(l *weir.Limit, w window.State, s *weir.Standing, cost, floor, now int64) weir.Decision {
 	d := window.Decision(l.Whole(), w, cost+floor, now)
-	free := available(l, w, s, floor, now)
+	free := left(l, s, floor)
 	d.Remaining = max(0, free) + floor
 	if d.RetryAfter == 0 && (free < cost || free < 0) {
-		start, length, used := window.Opened(l.Whole(), w, now)
+		start, length, _ := window.Opened(l.Whole(), w, now)
 		d.RetryAfter = d.ResetAfter
-		if percent := opens(l, used+cost); percent < 100 {
+		if percent := opens(l, s.Used+cost); percent < 100 {
 			at := start + algorithm.CeilDiv(percent*length, 100)
 			d.RetryAfter = min(d.RetryAfter, algorithm.Micros(at-now))
 		}

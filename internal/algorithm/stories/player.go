@@ -235,6 +235,12 @@ func (t *player) answer(said string, d weir.Decision, err error) string {
 	if d.Delay != 0 {
 		said += ", delay " + d.Delay.String()
 	}
+	if s := d.Standing; s != nil {
+		said += fmt.Sprintf(", own %d of %d, weights %d, used %d, open %d", s.Own, s.Share, s.Weights, s.Used, s.Open)
+		if s.Others {
+			said += ", with others"
+		}
+	}
 	if int64(d.At) != t.clock.Load() {
 		said += fmt.Sprintf(", at %d", d.At) // never, unless the store is wrong
 	}

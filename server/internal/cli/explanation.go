@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
+	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/timewords"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/admin"
@@ -99,6 +100,9 @@ func printMatched(b *strings.Builder, indent string, e *gate.Explanation) {
 		}
 	}
 	table.Flush()
+	for i := range e.Rules {
+		printShares(b, indent, &e.Rules[i])
+	}
 	for _, text := range skipped {
 		fmt.Fprintln(b, indent+text)
 	}
@@ -118,6 +122,9 @@ func printLimit(table io.Writer, indent string, r *gate.ExplainedRule, l *gate.E
 	}
 	if r.Class != "" {
 		state += ", class " + r.Class
+	}
+	if l.Floor > 0 {
+		state += fmt.Sprintf(", which leaves %s to others", unit.Text(l.Floor))
 	}
 	if r.Learned > 0 {
 		state += fmt.Sprintf(", learned from %d settled costs", r.Learned)
@@ -161,10 +168,41 @@ func limitState(l *gate.ExplainedLimit, unit rules.Unit) (text string) {
 	if l.Cost != 1 {
 		text += ", costs " + unit.Text(l.Cost)
 	}
-	if l.Floor > 0 {
-		text += fmt.Sprintf(", leaves %d to others", l.Floor)
-	}
 	return text
+}
+
+// printShares prints what the request's member has of each limit that members share, and why it is granted or refused.
+func printShares(b *strings.Builder, indent string, r *gate.ExplainedRule) {
+	unit, _ := rules.ParseUnit(r.Unit)
+	for _, l := range slices.Concat(r.Limits, r.Candidate) {
+		if s := l.Standing; s != nil {
+			weight := fmt.Sprintf("weight %d of %d", max(1, l.Weight), s.Weights)
+			if s.Others {
+				weight = fmt.Sprintf("one of those beyond max_keys, weight 1 of %d", s.Weights)
+			}
+			fmt.Fprintf(b, "%s%s, member %s (%s): has %s of its share of %s, all have %s, open to all up to %s: %s\n",
+				indent, l.Name, printable(keytext.Plain(l.Member)), weight, unit.Text(s.Own), unit.Text(s.Share),
+				unit.Text(s.Used), unit.Text(s.Open), whyShared(&l))
+		}
+	}
+}
+
+// whyShared is the reason for the decision on a member's request, in words.
+func whyShared(l *gate.ExplainedLimit) string {
+	switch l.Standing.Why {
+	case gate.HasRoom:
+		return "granted, as there is room for all"
+	case gate.WithinShare:
+		return "granted within its share"
+	case gate.BeyondShare:
+		return "refused beyond its share"
+	case gate.IsFull:
+		if l.Floor > 0 {
+			return "refused, as the whole limit is used up but for what is left to others"
+		}
+		return "refused, as the whole limit is used up"
+	}
+	return "refused, as the cost exceeds the limit"
 }
 
 // wait is a number of seconds for people, rounded.

@@ -69,15 +69,30 @@ func (f *Fair) open(l *weir.Limit, now int64) int64 {
 
 // within reports whether n more units stay in the member's share.
 func (s *shared) within(l *weir.Limit, f *Fair, n int64) bool {
-	own, weight := s.had[f.member].units, f.weight
-	sum := new(big.Int)
+	own, weight, sum, _ := s.part(l, f)
+	share := new(big.Int).Mul(big.NewInt(l.Capacity()), big.NewInt(weight))
+	return sum.Mul(sum, big.NewInt(own+n)).Cmp(share) <= 0
+}
+
+// Standing implements Sharer.
+func (f *Fair) Standing(l *weir.Limit, now int64) weir.Standing {
+	own, weight, sum, apart := f.now(l, now).part(l, f)
+	return weir.Standing{Own: own, Share: rounded(big.NewRat(l.Capacity()*weight, sum.Int64())), Weights: sum.Int64(),
+		Used: f.whole.Used(l.Whole(), now), Open: f.open(l, now), Others: !apart}
+}
+
+func rounded(part *big.Rat) int64 { return new(big.Int).Div(part.Num(), part.Denom()).Int64() }
+
+// part is what the member had, its weight and the sum of all weights; of those that are not told apart, together.
+func (s *shared) part(l *weir.Limit, f *Fair) (own, weight int64, sum *big.Int, apart bool) {
+	own, weight = s.had[f.member].units, f.weight
+	sum = new(big.Int)
 	for member, h := range s.had {
 		if member != f.member {
 			sum.Add(sum, big.NewInt(h.weight))
 		}
 	}
-	apart := s.apart(l, f.member)
-	if apart {
+	if apart = s.apart(l, f.member); apart {
 		sum.Add(sum, big.NewInt(weight))
 	} else {
 		own, weight = s.rest, 1
@@ -85,8 +100,7 @@ func (s *shared) within(l *weir.Limit, f *Fair, n int64) bool {
 	if s.rest > 0 || !apart {
 		sum.Add(sum, big.NewInt(1))
 	}
-	share := new(big.Int).Mul(big.NewInt(l.Capacity()), big.NewInt(weight))
-	return sum.Mul(sum, big.NewInt(own+n)).Cmp(share) <= 0
+	return own, weight, sum, apart
 }
 
 func (f *Fair) Fresh(l *weir.Limit, now int64) bool { return f.whole.Fresh(l.Whole(), now) }
@@ -173,8 +187,21 @@ func (f *FairLeases) For(c *weir.Claim) Model {
 // id is a lease's among those of all members: a lease belongs to the member that took it.
 func (f *FairLeases) id(id string) string { return f.member + "/" + id }
 
+// Standing implements Sharer.
+func (f *FairLeases) Standing(l *weir.Limit, now int64) weir.Standing {
+	own, share, weights, of := f.part(l, now)
+	return weir.Standing{Own: own, Share: rounded(share), Weights: weights, Used: f.used(now), Open: l.Above(),
+		Others: of == ""}
+}
+
 // standing is the member's usage, its share, and whose units it would take.
 func (f *FairLeases) standing(l *weir.Limit, now int64) (own int64, share *big.Rat, of string) {
+	own, share, _, of = f.part(l, now)
+	return own, share, of
+}
+
+// part is the standing with the sum of the weights.
+func (f *FairLeases) part(l *weir.Limit, now int64) (own int64, share *big.Rat, all int64, of string) {
 	units, weights := map[string]int64{}, map[string]int64{}
 	for _, lease := range f.held {
 		if now < lease.expires {
@@ -201,7 +228,7 @@ func (f *FairLeases) standing(l *weir.Limit, now int64) (own int64, share *big.R
 		sum.Add(sum, big.NewInt(w))
 	}
 	share = new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(l.Capacity()), big.NewInt(weights[of])), sum)
-	return units[of], share, of
+	return units[of], share, sum.Int64(), of
 }
 
 func (s *sharedLeases) newest(member string) int64 { return s.of["newest "+member].weight }

@@ -76,6 +76,12 @@ func New(l *weir.Limit) Model {
 	panic("no model of " + l.Algorithm().String())
 }
 
+// A Sharer is the model of a limit that members share.
+type Sharer interface {
+	// Standing is what the member has of the limit.
+	Standing(l *weir.Limit, now int64) weir.Standing
+}
+
 // Describe finds a decision by the definitions of its fields: the most units that fit besides the floor,
 // the first instant at which the cost and the floor fit, the first at which the state is fresh.
 func Describe(w Model, l *weir.Limit, cost, floor, now int64) weir.Decision {
