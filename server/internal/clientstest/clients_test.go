@@ -169,7 +169,8 @@ const runsExample = `class ExampleTest {
 
 var className = regexp.MustCompile(`(?m)^(?:public )?class (\w+)`)
 
-// TestJava also compiles the examples of the page, and runs the first.
+// TestJava also compiles the examples of the page, and runs the first. The classes that were compiled with Spring Boot 3 are
+// tested with Spring Boot 4 too.
 func TestJava(t *testing.T) {
 	t.Parallel()
 	// A JDK and Maven are larger than all that the other tests need together, so machines are not required to have them;
@@ -194,4 +195,5 @@ func TestJava(t *testing.T) {
 		}
 	}
 	run(t, dir, env, "mvn", "-q", "-B", "test")
+	run(t, dir, server(t), "mvn", "-q", "-B", "surefire:test", "-Dspring-boot.version=4.0.7", "-Dtest=org.weirproject.spring.*Test")
 }

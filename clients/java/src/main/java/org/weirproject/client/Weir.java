@@ -19,6 +19,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Function;
 
 /**
  * A client of a weir server. One is enough for a program: all threads may use it.
@@ -97,6 +98,28 @@ public final class Weir {
         return decide("/v1/decide", question);
     }
 
+    /**
+     * Decides, and charges, without blocking a thread. The future completes with the exceptions that decide throws. To
+     * cancel it takes no charge back.
+     */
+    public CompletableFuture<Decision> decideAsync(Question question) {
+        CompletableFuture<HttpResponse<byte[]>> answer =
+                http.sendAsync(request("/v1/decide", question), BodyHandlers.ofByteArray());
+        return answer.thenApply(Function.identity())
+                .orTimeout(timeout.toNanos(), TimeUnit.NANOSECONDS)
+                .handle((response, error) -> {
+                    try {
+                        if (error != null) {
+                            answer.cancel(true);
+                            throw unanswered(error);
+                        }
+                        return decisionOf(read(response));
+                    } catch (Unanswered failure) {
+                        return without(failure);
+                    }
+                });
+    }
+
     /** Decides, and charges; the decision has the whole response to the client of the request. */
     public Decision decideForHttp(Question question) {
         return decide("/v1/decide?answer=http", question);
@@ -126,11 +149,15 @@ public final class Weir {
         try {
             return decisionOf(call(path, question));
         } catch (Unanswered failure) {
-            if (onFailure == OnFailure.THROW) {
-                throw failure;
-            }
-            return Decision.unanswered(onFailure == OnFailure.PASS);
+            return without(failure);
         }
+    }
+
+    private Decision without(Unanswered failure) {
+        if (onFailure == OnFailure.THROW) {
+            throw failure;
+        }
+        return Decision.unanswered(onFailure == OnFailure.PASS);
     }
 
     private static Decision decisionOf(JsonNode document) {
@@ -164,7 +191,10 @@ public final class Weir {
     }
 
     JsonNode call(String path, Object body) {
-        HttpResponse<byte[]> response = send(request(path, body));
+        return read(send(request(path, body)));
+    }
+
+    private static JsonNode read(HttpResponse<byte[]> response) {
         JsonNode document = documentOf(response);
         boolean storeFailed = document.path("reason").asText().equals("store_failed");
         if (response.statusCode() >= 500 || storeFailed && !document.path("allowed").asBoolean()) {
@@ -196,15 +226,23 @@ public final class Weir {
         try {
             return answer.get(timeout.toNanos(), TimeUnit.NANOSECONDS);
         } catch (ExecutionException error) {
-            throw new Unanswered("weir does not answer: " + error.getCause(), error.getCause());
+            throw unanswered(error);
         } catch (TimeoutException error) {
             answer.cancel(true);
-            throw new Unanswered("weir does not answer within " + timeout, error);
+            throw unanswered(error);
         } catch (InterruptedException error) {
             answer.cancel(true);
             Thread.currentThread().interrupt();
             throw new Unanswered("the thread was interrupted while weir was asked", error);
         }
+    }
+
+    private Unanswered unanswered(Throwable error) {
+        if (error instanceof TimeoutException) {
+            return new Unanswered("weir does not answer within " + timeout, error);
+        }
+        Throwable cause = error.getCause(); // the future wrapped it
+        return new Unanswered("weir does not answer: " + cause, cause);
     }
 
     private static JsonNode documentOf(HttpResponse<byte[]> response) {

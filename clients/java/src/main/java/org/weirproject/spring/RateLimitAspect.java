@@ -18,6 +18,7 @@ import org.springframework.core.ParameterNameDiscoverer;
 import org.springframework.expression.Expression;
 import org.springframework.expression.ExpressionParser;
 import org.springframework.expression.spel.standard.SpelExpressionParser;
+import org.springframework.util.ClassUtils;
 import org.springframework.util.ReflectionUtils;
 import org.weirproject.client.Claim;
 import org.weirproject.client.Decision;
@@ -28,8 +29,11 @@ import org.weirproject.client.Weir;
 /** Asks weir before the methods with {@link RateLimit}. */
 @Aspect
 public final class RateLimitAspect {
-    private static final ExpressionParser PARSER = new SpelExpressionParser();
+    static final ExpressionParser PARSER = new SpelExpressionParser();
     private static final ParameterNameDiscoverer NAMES = new DefaultParameterNameDiscoverer();
+
+    private static final boolean REACTIVE =
+            ClassUtils.isPresent("reactor.core.publisher.Flux", RateLimitAspect.class.getClassLoader());
 
     private final Weir weir;
     private final BeanFactory beans;
@@ -47,15 +51,26 @@ public final class RateLimitAspect {
                 ((MethodSignature) call.getSignature()).getMethod(), target.getClass());
         String name = nameOf(rateLimit, method);
         String key = keyOf(rateLimit, target, method, call.getArgs());
-        Decision decision = weir.decide(questionOf(rateLimit, name, key));
-        if (decision.allowed()) {
-            return call.proceed();
+        Question question = questionOf(rateLimit, name, key);
+        Outcome outcome = decision -> {
+            if (decision.allowed()) {
+                return call.proceed();
+            }
+            RateLimited refused = new RateLimited(name, decision);
+            if (rateLimit.fallback().isEmpty()) {
+                throw refused;
+            }
+            return callFallback(rateLimit.fallback(), target, method, call.getArgs(), refused);
+        };
+        if (REACTIVE && ReactiveCalls.isReactive(method)) {
+            return ReactiveCalls.ask(method, () -> weir.decideAsync(question), outcome);
         }
-        RateLimited refused = new RateLimited(name, decision);
-        if (rateLimit.fallback().isEmpty()) {
-            throw refused;
-        }
-        return callFallback(rateLimit.fallback(), target, method, call.getArgs(), refused);
+        return outcome.of(weir.decide(question));
+    }
+
+    /** What a call gives after a decision. */
+    interface Outcome {
+        Object of(Decision decision) throws Throwable;
     }
 
     private static String nameOf(RateLimit rateLimit, Method method) {
@@ -87,25 +102,32 @@ public final class RateLimitAspect {
 
     private static Object callFallback(
             String name, Object target, Method method, Object[] arguments, RateLimited refused) throws Throwable {
+        Method fallback = findFallback(name, target.getClass(), method);
+        int given = fallback.getParameterCount();
+        if (given > arguments.length) {
+            arguments = Arrays.copyOf(arguments, given);
+            arguments[given - 1] = refused;
+        }
+        fallback.setAccessible(true);
+        try {
+            return fallback.invoke(target, arguments);
+        } catch (InvocationTargetException error) {
+            throw error.getCause();
+        }
+    }
+
+    static Method findFallback(String name, Class<?> type, Method method) {
         Class<?>[] types = method.getParameterTypes();
-        Method fallback = ReflectionUtils.findMethod(target.getClass(), name, types);
-        Object[] given = arguments;
+        Method fallback = ReflectionUtils.findMethod(type, name, types);
         if (fallback == null) {
             types = Arrays.copyOf(types, types.length + 1);
             types[types.length - 1] = RateLimited.class;
-            given = Arrays.copyOf(arguments, types.length);
-            given[types.length - 1] = refused;
-            fallback = ReflectionUtils.findMethod(target.getClass(), name, types);
+            fallback = ReflectionUtils.findMethod(type, name, types);
         }
         if (fallback == null) {
             throw new IllegalStateException("fallback of @RateLimit on " + method + " is " + name
                     + "; allowed: a method of the same class with the same parameters, and perhaps RateLimited");
         }
-        fallback.setAccessible(true);
-        try {
-            return fallback.invoke(target, given);
-        } catch (InvocationTargetException error) {
-            throw error.getCause();
-        }
+        return fallback;
     }
 }

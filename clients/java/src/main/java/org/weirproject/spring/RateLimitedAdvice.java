@@ -15,11 +15,11 @@ import org.springframework.web.bind.annotation.RestControllerAdvice;
 public final class RateLimitedAdvice {
     @ExceptionHandler
     ResponseEntity<ProblemDetail> answer(RateLimited refused) {
-        HttpHeaders headers = new HttpHeaders();
+        // HttpHeaders is a map in Spring 6 and none in Spring 7, so no method may be called that takes it as one.
+        ResponseEntity.BodyBuilder answer = ResponseEntity.status(HttpStatus.TOO_MANY_REQUESTS);
         if (refused.retryAfter() > 0) {
-            headers.set(HttpHeaders.RETRY_AFTER, Long.toString(refused.retryAfter()));
+            answer.header(HttpHeaders.RETRY_AFTER, Long.toString(refused.retryAfter()));
         }
-        ProblemDetail detail = ProblemDetail.forStatusAndDetail(HttpStatus.TOO_MANY_REQUESTS, refused.getMessage());
-        return new ResponseEntity<>(detail, headers, HttpStatus.TOO_MANY_REQUESTS);
+        return answer.body(ProblemDetail.forStatusAndDetail(HttpStatus.TOO_MANY_REQUESTS, refused.getMessage()));
     }
 }

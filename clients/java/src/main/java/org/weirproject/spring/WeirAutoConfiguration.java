@@ -10,42 +10,50 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplicat
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
-import org.springframework.web.servlet.DispatcherServlet;
+import org.springframework.web.bind.annotation.RestControllerAdvice;
 import org.weirproject.client.Weir;
 
 /**
- * Makes the client, the aspect and, in a servlet application, the answer to refused requests. Without weir.url the
+ * Makes the client, the aspect and, in a web application, the answer to refused requests. Without weir.url the
  * application does not start: its methods would have no limits, and nobody would see it.
  */
 @AutoConfiguration
-@ConditionalOnClass(Aspect.class)
 @ConditionalOnProperty(name = "weir.enabled", havingValue = "true", matchIfMissing = true)
 @EnableConfigurationProperties(WeirProperties.class)
 public class WeirAutoConfiguration {
     @Bean
-    @ConditionalOnMissingBean
-    Weir weir(WeirProperties properties) {
-        if (properties.url().isEmpty()) {
-            throw new IllegalArgumentException("weir.url is missing; allowed: http://HOST or https://HOST,"
-                    + " or weir.enabled=false, with which methods have no limits");
-        }
-        return Weir.at(properties.url())
-                .token(properties.token())
-                .timeout(properties.timeout())
-                .onFailure(properties.onFailure())
-                .build();
+    static RateLimitChecks rateLimitChecks() {
+        return new RateLimitChecks();
     }
 
-    @Bean
-    @ConditionalOnMissingBean
-    RateLimitAspect rateLimitAspect(Weir weir, BeanFactory beans) {
-        return new RateLimitAspect(weir, beans);
-    }
-
-    /** A class of its own, since applications without Spring MVC lack the classes that it names. */
+    /** A class of its own, since applications that use the client alone may lack the classes of AspectJ. */
     @Configuration(proxyBeanMethods = false)
-    @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.SERVLET)
-    @ConditionalOnClass(DispatcherServlet.class)
+    @ConditionalOnClass(Aspect.class)
+    static class Aspects {
+        @Bean
+        @ConditionalOnMissingBean
+        Weir weir(WeirProperties properties) {
+            if (properties.url().isEmpty()) {
+                throw new IllegalArgumentException("weir.url is missing; allowed: http://HOST or https://HOST,"
+                        + " or weir.enabled=false, with which methods have no limits");
+            }
+            return Weir.at(properties.url())
+                    .token(properties.token())
+                    .timeout(properties.timeout())
+                    .onFailure(properties.onFailure())
+                    .build();
+        }
+
+        @Bean(RateLimitChecks.ASPECT)
+        RateLimitAspect rateLimitAspect(Weir weir, BeanFactory beans) {
+            return new RateLimitAspect(weir, beans);
+        }
+    }
+
+    /** A class of its own, since applications without a web framework lack the classes that it names. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnWebApplication
+    @ConditionalOnClass(RestControllerAdvice.class)
     static class Web {
         @Bean
         @ConditionalOnMissingBean

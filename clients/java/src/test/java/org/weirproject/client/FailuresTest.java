@@ -7,6 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Collections;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -45,13 +48,16 @@ class FailuresTest {
     @MethodSource("failures")
     void thePolicyDecides(Answer failure) throws IOException {
         // The JDK sends a request again if its connection is cut.
-        try (FakeServer server = new FakeServer(failure, failure, failure, failure, failure, failure)) {
+        try (FakeServer server = new FakeServer(Collections.nCopies(10, failure).toArray(Answer[]::new))) {
             Decision passed = asks(server, OnFailure.PASS).decide(QUESTION);
             assertTrue(passed.allowed() && passed.unanswered());
             Decision refused = asks(server, OnFailure.REFUSE).decide(QUESTION);
             assertFalse(refused.allowed());
             assertEquals(1, refused.retryAfter());
             assertThrows(Unanswered.class, () -> asks(server, OnFailure.THROW).decide(QUESTION));
+            assertTrue(asks(server, OnFailure.PASS).decideAsync(QUESTION).join().unanswered());
+            CompletableFuture<Decision> thrown = asks(server, OnFailure.THROW).decideAsync(QUESTION);
+            assertTrue(assertThrows(ExecutionException.class, thrown::get).getCause() instanceof Unanswered);
         }
     }
 
@@ -70,6 +76,10 @@ class FailuresTest {
             Problem problem = assertThrows(Problem.class, () -> asks(server, OnFailure.PASS).decide(QUESTION));
             assertEquals("the token is unknown", problem.getMessage());
             assertEquals(401, problem.status());
+        }
+        try (FakeServer server = new FakeServer(new Answer(401, "{\"detail\": \"the token is unknown\"}"))) {
+            CompletableFuture<Decision> thrown = asks(server, OnFailure.PASS).decideAsync(QUESTION);
+            assertTrue(assertThrows(ExecutionException.class, thrown::get).getCause() instanceof Problem);
         }
     }
 

@@ -1,6 +1,7 @@
 package org.weirproject.spring;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.springframework.test.web.servlet.request.MockMvcRequestBuilders.get;
@@ -9,10 +10,13 @@ import static org.springframework.test.web.servlet.result.MockMvcResultMatchers.
 import static org.springframework.test.web.servlet.result.MockMvcResultMatchers.status;
 
 import java.io.IOException;
+import java.util.List;
+import java.util.Map;
 import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
-import org.springframework.boot.autoconfigure.aop.AopAutoConfiguration;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.test.context.FilteredClassLoader;
 import org.springframework.boot.test.context.runner.WebApplicationContextRunner;
 import org.springframework.context.ApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -33,7 +37,6 @@ class RateLimitTest {
     private static final String URL = "weir.url=" + System.getenv("WEIR_URL");
 
     private final WebApplicationContextRunner runner = new WebApplicationContextRunner()
-            .withConfiguration(AutoConfigurations.of(AopAutoConfiguration.class, WeirAutoConfiguration.class))
             .withUserConfiguration(Application.class)
             .withPropertyValues("weir.timeout=10s", "weir.on-failure=throw");
 
@@ -65,10 +68,6 @@ class RateLimitTest {
             return "none";
         }
 
-        @RateLimit(name = "wrong", key = "'all'", limit = "fixed_window 1/1h", cost = 2, fallback = "missing")
-        void wrong() {
-        }
-
         @RateLimit(name = "orders.create", key = "#p0")
         void byRules(String tenant) {
         }
@@ -86,6 +85,7 @@ class RateLimitTest {
     }
 
     @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
     @EnableWebMvc
     static class Application {
         @Bean
@@ -119,7 +119,6 @@ class RateLimitTest {
             assertEquals("later hello true", mails.queue(new User("ann"), "hello"));
             assertEquals("some", mails.plain());
             assertEquals("none", mails.plain());
-            assertThrows(IllegalStateException.class, mails::wrong);
         });
     }
 
@@ -181,11 +180,90 @@ class RateLimitTest {
     @Test
     void withoutAnAddressTheApplicationDoesNotStart() {
         runner.withPropertyValues("weir.url=").run(context -> {
-            Throwable cause = context.getStartupFailure();
-            while (cause.getCause() != null) {
-                cause = cause.getCause();
-            }
-            assertTrue(cause.getMessage().startsWith("weir.url is missing"), cause.getMessage());
+            String message = messageOf(context.getStartupFailure());
+            assertTrue(message.startsWith("weir.url is missing"), message);
         });
+    }
+
+    private static String messageOf(Throwable failure) {
+        return failure.getCause() == null ? failure.getMessage() : messageOf(failure.getCause());
+    }
+
+    static class Unseen {
+        @RateLimit(key = "'all'")
+        private void wrong() {
+        }
+    }
+
+    static class Last {
+        @RateLimit(key = "'all'")
+        final void wrong() {
+        }
+    }
+
+    static class Unparsed {
+        @RateLimit(key = "#user.")
+        void wrong() {
+        }
+    }
+
+    static class Keyless {
+        @RateLimit(key = "")
+        void wrong() {
+        }
+    }
+
+    static class Negative {
+        @RateLimit(key = "'all'", cost = -1)
+        void wrong() {
+        }
+    }
+
+    static class Fallen {
+        @RateLimit(key = "'all'", fallback = "missing")
+        void wrong() {
+        }
+    }
+
+    static class OtherResult {
+        @RateLimit(key = "'all'", fallback = "later")
+        String wrong() {
+            return "";
+        }
+
+        void later() {
+        }
+    }
+
+    @Test
+    void withAWrongAnnotationTheApplicationDoesNotStart() {
+        Map<Class<?>, String> beans = Map.of(
+                Unseen.class, "allowed: a method that is not private",
+                Last.class, "allowed: a method that is not private",
+                Unparsed.class, "allowed: an expression",
+                Keyless.class, "allowed: an expression",
+                Negative.class, "cost of @RateLimit",
+                Fallen.class, "fallback of @RateLimit",
+                OtherResult.class, "fallback of @RateLimit");
+        beans.forEach((bean, message) -> runner.withPropertyValues(URL).withBean(bean).run(context -> {
+            String failure = messageOf(context.getStartupFailure());
+            assertTrue(failure.contains(message) && failure.contains(bean.getSimpleName()), failure);
+        }));
+    }
+
+    @Test
+    void withoutAspectsTheApplicationDoesNotStart() {
+        for (WebApplicationContextRunner without : List.of(
+                runner.withPropertyValues(URL, "spring.aop.auto=false"),
+                runner.withPropertyValues(URL).withClassLoader(new FilteredClassLoader("org.aspectj")))) {
+            without.run(context -> {
+                String message = messageOf(context.getStartupFailure());
+                assertTrue(message.contains("the application runs no aspects"), message);
+            });
+        }
+        new WebApplicationContextRunner() // and no limits
+                .withClassLoader(new FilteredClassLoader("org.aspectj"))
+                .withConfiguration(AutoConfigurations.of(WeirAutoConfiguration.class))
+                .run(context -> assertNull(context.getStartupFailure()));
     }
 }
