@@ -514,7 +514,8 @@ func (b *sharedBatch) open(hash uint64, claims []weir.Claim) {
 	g := &b.groups[n]
 	g.hash, g.claims = hash, append(g.claims, claims...)
 	for i := range g.claims {
-		g.claims[i].Key = strings.Clone(g.claims[i].Key)
+		c := &g.claims[i]
+		c.Key, c.Member = strings.Clone(c.Key), strings.Clone(c.Member)
 	}
 	b.claims += len(claims)
 }

@@ -321,6 +321,33 @@ func TestCallerLeavingDuringTheCallIsCharged(t *testing.T) {
 	})
 }
 
+// The member of a batch that waits is a copy: its first caller may leave, and reuse its buffer for another member.
+func TestMemberOfAWaitingBatchIsCopied(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {
+		held := busy(t, g, s)
+		fair := weir.MustLimit("fair", weir.Fair{Of: weir.FixedWindow{Limit: 5, Window: time.Hour}})
+		member := []byte("small")
+		claim := weir.Claim{Key: "all", Limit: fair, Cost: 1, Member: aliased(member)}
+		ctx, leave := context.WithCancel(context.Background())
+		go s.Decide(ctx, []weir.Claim{claim}, 1, nil)
+		synctest.Wait()
+		claim.Member = "small"
+		go s.Decide(context.Background(), []weir.Claim{claim}, 1, nil)
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		copy(member, "large")
+		held[0].letGo()
+		batch := g.next(t)
+		if got := batch.requests[0].Claims[0].Member; got != "small" {
+			t.Errorf("a request of the member small is charged to %q", got)
+		}
+		batch.letGo()
+		letGo(held[1:])
+		synctest.Wait()
+	})
+}
+
 // A single call has its caller's context; a batch has none of them.
 func TestContexts(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *gated, s *coalescer) {

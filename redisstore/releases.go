@@ -112,7 +112,8 @@ func perhapsExecuted(err error) bool {
 // add queues a release. The claim's texts are copied: callers reuse their memory.
 func (r *releases) add(claim weir.Claim, unsure bool) {
 	ttl := time.Duration(claim.Limit.Period()) * time.Microsecond
-	claim.Key, claim.Lease, claim.Delay = strings.Clone(claim.Key), strings.Clone(claim.Lease), 0
+	claim.Key, claim.Lease = strings.Clone(claim.Key), strings.Clone(claim.Lease)
+	claim.Member, claim.Delay = strings.Clone(claim.Member), 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.pending.Load() >= maxReleases || r.bytes+len(claim.Key) > maxReleaseKeys {

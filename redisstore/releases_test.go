@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/redisconn"
@@ -30,6 +31,7 @@ type recipient struct {
 	mu     sync.Mutex
 	answer func(n int) error // to the nth call
 	calls  []time.Duration   // since begun
+	last   weir.Claim
 	most   int               // calls at one time
 	under  int
 	begun  time.Time
@@ -38,7 +40,7 @@ type recipient struct {
 func (r *recipient) send(_ context.Context, claim weir.Claim) error {
 	r.mu.Lock()
 	n := len(r.calls)
-	r.calls = append(r.calls, time.Since(r.begun))
+	r.calls, r.last = append(r.calls, time.Since(r.begun)), claim
 	r.under++
 	r.most = max(r.most, r.under)
 	r.mu.Unlock()
@@ -92,6 +94,24 @@ func TestReleasesAreRepeatedUntilAnswered(t *testing.T) {
 		wantCounts(t, r, 0, 200, 0)
 		if to.most > releasesAtOnce {
 			t.Errorf("%d calls at one time", to.most)
+		}
+	})
+}
+
+// A queued release has copies of its texts, because callers build keys and members in buffers that they reuse.
+func TestQueuedReleaseHasCopiesOfItsTexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, to := releasing(func(n int) error { return []error{errLost, nil}[n] })
+		buffer := []byte("key-small")
+		text := unsafe.String(&buffer[0], len(buffer))
+		claim := held(text[:3])
+		claim.Member = text[4:]
+		r.add(claim, false)
+		copy(buffer, "###-large")
+		time.Sleep(time.Second)
+		wantCounts(t, r, 0, 1, 0)
+		if to.last.Key != "key" || to.last.Member != "small" {
+			t.Errorf("the lease of %q of %q was released; want that of small of key", to.last.Member, to.last.Key)
 		}
 	})
 }
