@@ -307,8 +307,10 @@ func (c *Claim) badFloor() error {
 
 func (c *Claim) badMember() error {
 	switch {
+	case c.Limit.whole == nil && c.Member == "":
+		return invalid("weight", c.Weight, "none but for a fair limit, such as fair_fixed_window 100/1h above 50")
 	case c.Limit.whole == nil:
-		return invalid("member", c.Member, "a member and a weight only for a fair limit")
+		return invalid("member", c.Member, "none but for a fair limit, such as fair_fixed_window 100/1h above 50")
 	case len(c.Member) > MaxKey:
 		return invalid("member", strconv.Itoa(len(c.Member))+" bytes", "0 to 65536 bytes")
 	case c.Weight < 0 || c.Weight > MaxWeight:

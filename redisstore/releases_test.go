@@ -32,7 +32,7 @@ type recipient struct {
 	answer func(n int) error // to the nth call
 	calls  []time.Duration   // since begun
 	last   weir.Claim
-	most   int               // calls at one time
+	most   int // calls at one time
 	under  int
 	begun  time.Time
 }

@@ -13,6 +13,8 @@ export interface Request {
   query?: Record<string, string>;
   cookies?: Record<string, string>;
   descriptors?: Record<string, string>;
+  /** The body, for rules that read it; null: the request has none. */
+  json?: unknown;
 }
 
 /** A limit of the caller: a name, a limit such as "fixed_window 3/1h", and the key that is counted. */
@@ -21,6 +23,12 @@ export interface Claim {
   limit: string;
   key: string;
   cost?: number;
+  /** Units that the claim leaves to others: it is granted only if they fit besides its cost. */
+  floor?: number;
+  /** Of a limit that members share, such as "fair_fixed_window 100/1m above 50": who asks. */
+  member?: string;
+  /** The member's part of such a limit, 1 to 1000; by default 1. */
+  weight?: number;
   /** Of a reservation: settle does not change its cost. */
   fixed?: boolean;
 }
@@ -264,13 +272,13 @@ export class Reserved {
   }
 
   /**
-   * States the actual cost, once; 0 cancels. status is that of the response, for rules with count_if. It does nothing
-   * if weir did not answer the reservation. It tries again if the answer is lost, and throws Unanswered if the last try
+   * States the actual cost, once; 0 cancels. status and json are those of the response, for rules that read them; json
+   * may be a list of a stream's events. It does nothing if weir did not answer the reservation. It tries again if the answer is lost, and throws Unanswered if the last try
    * has no answer: then it may be called again with the same cost.
    */
-  async settle(outcome: { actual?: number; status?: number }): Promise<void> {
-    if (outcome.actual === undefined && outcome.status === undefined) {
-      throw new RangeError("settle needs the actual cost, or the status of the response");
+  async settle(outcome: { actual?: number; status?: number; json?: unknown }): Promise<void> {
+    if (outcome.actual === undefined && outcome.status === undefined && outcome.json === undefined) {
+      throw new RangeError("settle needs the actual cost, or the status or the JSON of the response");
     }
     const token = this.decision.reservation?.token;
     if (token) await this.#send({ token, ...outcome });

@@ -72,7 +72,7 @@ func askBody(name string, more ...field) *object {
 }
 
 func decideBody() *object {
-	return askBody("Decide", claims("Claim"), cost(),
+	return askBody("Decide", claims("Claim", claimOf()...), cost(),
 		field{"times", "The number of identical requests; as many as possible are granted.",
 			units(1, func(c *call) *int64 { return &c.last().times })},
 		lease(), id(), keep(),
@@ -80,8 +80,9 @@ func decideBody() *object {
 }
 
 func reserveBody() *object {
-	return askBody("Reserve", claims("ReservedClaim", field{"fixed", "settle does not change its cost.",
-		boolean(func(c *call) *bool { return &c.lastClaim().fixed })}), cost(), id(), keep(),
+	fixed := field{"fixed", "settle does not change its cost.",
+		boolean(func(c *call) *bool { return &c.lastClaim().fixed })}
+	return askBody("Reserve", claims("ReservedClaim", claimOf(fixed)...), cost(), id(), keep(),
 		field{"ttl", "Time in which it can be settled, 1s to 7d; then the estimate stays charged. The default is 1h.",
 			text(1, 32, func(c *call) *string { return &c.last().ttl })})
 }
@@ -148,7 +149,8 @@ func claims(name string, more ...field) field {
 				text(1, weir.MaxName, func(c *call) *string { return &c.lastClaim().name }).
 					matching("^[A-Za-z0-9._-]+$")},
 			{"limit", "As in rules: 100/1m, 10/s burst 20, fixed_window 100/1h, calendar 10000/day in Asia/Shanghai, " +
-				"sliding_log 5/1m, sliding_counter 100/1m, concurrency 20 ttl 30s.",
+				"sliding_log 5/1m, sliding_counter 100/1m, concurrency 20 ttl 30s; of members that share it " +
+				"fair_fixed_window 100/1h above 50, also fair_calendar and fair_concurrency.",
 				text(1, maxLimit, func(c *call) *string { return &c.lastClaim().limit })},
 			{"key", "The key that is counted.",
 				text(1, weir.MaxKey, func(c *call) *string { return &c.lastClaim().Key })},
@@ -165,6 +167,19 @@ func claims(name string, more ...field) field {
 	}
 	return field{"claims", "Decided together with the rules of the request, all or nothing.",
 		array(0, weir.MaxClaims, body, one)}
+}
+
+// claimOf are the members of a claim that say who asks; to reset a limit, nobody does.
+func claimOf(more ...field) []field {
+	return append([]field{
+		{"floor", "Units that the claim leaves to others: it is granted only if they fit besides its cost, and is " +
+			"charged its cost alone. The default is 0.",
+			units(0, func(c *call) *int64 { return &c.lastClaim().Floor })},
+		{"member", "Of a fair limit: who asks, such as a tenant. The default is the empty name, a member too.",
+			text(0, weir.MaxKey, func(c *call) *string { return &c.lastClaim().Member })},
+		{"weight", "Of a fair limit: the member's part of it, compared with other members. The default is 1.",
+			number(1, weir.MaxWeight, func(c *call) *int64 { return &c.lastClaim().Weight })},
+	}, more...)
 }
 
 func requestBody() *object {
@@ -285,9 +300,23 @@ func (c *call) finish(claim *claim) (err error) {
 	if strings.HasPrefix(claim.name, reservedPrefix) {
 		return c.invalid("name", strconv.Quote(claim.name), "names that do not begin with "+reservedPrefix)
 	}
-	claim.Key = web.ShortKey(claim.Key)
+	claim.Key, claim.Member = web.ShortKey(claim.Key), web.ShortKey(claim.Member)
 	if claim.Limit, err = c.api.limits.limit(claim.name, claim.limit); err != nil {
 		return c.at("limit", err)
+	}
+	return c.unshared(claim)
+}
+
+// unshared refuses a member or a weight of a limit that no members share.
+func (c *call) unshared(claim *claim) error {
+	const allowed = "none but for a fair limit, such as fair_fixed_window 100/1h above 50"
+	switch {
+	case claim.Limit.Whole() != nil:
+		return nil
+	case claim.Member != "":
+		return c.invalid("member", strconv.Quote(web.Shorten(claim.Member)), allowed)
+	case claim.Weight != 0:
+		return c.invalid("weight", strconv.FormatInt(claim.Weight, 10), allowed)
 	}
 	return nil
 }

@@ -132,6 +132,8 @@ func FuzzDocument(f *testing.F) {
 		`{"request":{"host":"[::1]:8","path":"/%41//../b","query":{"a":"\u0000"},"cookies":{"":""},"descriptors":{"a":"b"}},"times":9,"dry_run":false}`,
 		`{"request":{},"ttl":"1h"}`, `{"claims":[{"name":"a","limit":"calendar 1/day in ` +
 			`Asia/Shanghai","key":"k","fixed":true}]}`,
+		`{"claims":[{"name":"a","limit":"fair_concurrency 9 ttl 1m above 0 keys 1","key":"k","member":"","weight":1000,"floor":4503599627370496}]}`,
+		`{"claims":[{"weight":3,"member":"m","floor":0,"cost":0,"name":"a","limit":"fair_calendar 5/day","key":"k","fixed":true}]}`,
 	} {
 		f.Add(body)
 	}

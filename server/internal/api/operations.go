@@ -36,7 +36,7 @@ func operations() map[string]*operation {
 			summary: "Decide whether a request passes, and charge it",
 		},
 		"/v1/peek": {
-			method: post, run: (*api).peek, body: askBody("Peek", claims("Claim"), cost()), batch: true,
+			method: post, run: (*api).peek, body: askBody("Peek", claims("Claim", claimOf()...), cost()), batch: true,
 			answers: []any{answer{}, batchAnswer{}},
 			summary: "Decide whether a request would pass; nothing is charged",
 		},
@@ -51,7 +51,7 @@ func operations() map[string]*operation {
 		},
 		"/v1/acquire": {
 			method: post, writes: true, run: (*api).decideOne,
-			body: askBody("Acquire", claims("Claim"), cost(), lease()), answers: []any{answer{}},
+			body: askBody("Acquire", claims("Claim", claimOf()...), cost(), lease()), answers: []any{answer{}},
 			summary: "Hold units of concurrency limits",
 		},
 		"/v1/renew": {
@@ -63,7 +63,7 @@ func operations() map[string]*operation {
 			errors: unsettled, summary: "Release a lease; the counts of windows and buckets stay",
 		},
 		"/v1/reset": {
-			method: post, writes: true, run: (*api).reset, body: askBody("Reset", claims("Claim")),
+			method: post, writes: true, run: (*api).reset, body: askBody("Reset", claims("ResetClaim")),
 			answers: []any{resetAnswer{}}, errors: []int{http.StatusServiceUnavailable},
 			summary: "Reset the counts of the keys of a request or of claims",
 		},

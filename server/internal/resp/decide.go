@@ -21,7 +21,7 @@ func (c *conn) decide(args [][]byte) {
 
 // peek is WEIR.PEEK: the same question without a charge.
 func (c *conn) peek(args [][]byte) {
-	if d := c.readQuestion(args[1:], claimsAndCost); d != nil {
+	if d := c.readQuestion(args[1:], claimsAndMore); d != nil {
 		d.times = 0
 		c.submit(d)
 	}
@@ -132,7 +132,7 @@ func (c *conn) refund(args [][]byte) {
 		c.fail("ERR at_us is not an integer: give the at_us that WEIR.DECIDE answered")
 		return
 	}
-	d := c.readQuestion(args[2:], claimsAndCost)
+	d := c.readQuestion(args[2:], claimsAndMore)
 	if d == nil {
 		return
 	}
@@ -151,7 +151,7 @@ func (c *conn) refund(args [][]byte) {
 // release is WEIR.RELEASE lease question.
 func (c *conn) release(args [][]byte) {
 	lease := string(args[1])
-	d := c.readQuestion(args[2:], claimsOnly)
+	d := c.readQuestion(args[2:], claimsOfOne)
 	if d == nil {
 		return
 	}

@@ -119,6 +119,37 @@ func TestLeases(t *testing.T) {
 	c.want("-ERR the question has no concurrency limit: only those have leases", w("WEIR.RELEASE a LIMIT a 1/1s u")...)
 }
 
+// TestFloorsOfLimits: a claim leaves its floor, and CL.THROTTLE's bucket can be asked with one.
+func TestFloorsOfLimits(t *testing.T) {
+	c := open(t).dial()
+	c.verdict(w("WEIR.DECIDE LIMIT a 10/1h u COST 5 FLOOR 6")...).are(t, "too much", "granted 0 remaining 4 retry_after_us -1")
+	c.verdict(w("WEIR.DECIDE LIMIT a 10/1h u FLOOR 2 COST 5")...).are(t, "it fits", "granted 1 remaining 3")
+	c.verdict(w("WEIR.PEEK LIMIT a 10/1h u FLOOR 5")...).are(t, "a look", "outcome refused remaining 0")
+	c.verdict(w("WEIR.DECIDE TIMES 9 LIMIT a 10/1h u FLOOR 2")...).are(t, "several", "granted 3 remaining 0")
+	c.verdict(w("WEIR.PEEK LIMIT a 10/1h u")...).are(t, "without a floor", "remaining 2")
+	c.want("[0 16 15 -1 2]", w("CL.THROTTLE user:42 15 30 60")...)
+	c.verdict("WEIR.DECIDE", "LIMIT", "cl.throttle", "30/1m burst 16", "user:42", "FLOOR", "15").are(t, "the same bucket", "granted 0 remaining 0")
+}
+
+// TestMembersOfLimits: MEMBER says whose units a decision takes, a refund gives back and a release ends.
+func TestMembersOfLimits(t *testing.T) {
+	c := open(t).dial()
+	ask := func(command, limit, rest string) verdict {
+		return c.verdict(append(append(w(command), "LIMIT", "all", limit, "k"), w(rest)...)...)
+	}
+	const window, held = "fair_fixed_window 100/1h above 0", "fair_concurrency 10 ttl 1h above 0"
+	first := ask("WEIR.DECIDE", window, "MEMBER plain COST 25")
+	ask("WEIR.DECIDE", window, "member gold weight 3 cost 60").are(t, "gold", "granted 1 remaining 15")
+	ask("WEIR.DECIDE", window, "MEMBER plain").are(t, "beyond its share", "granted 0 remaining 0")
+	c.want("1", append(append(w("WEIR.REFUND"), first["at_us"], "LIMIT", "all", window, "k"), w("MEMBER plain COST 20")...)...)
+	ask("WEIR.PEEK", window, "MEMBER plain").are(t, "after a refund", "remaining 20")
+	ask("WEIR.DECIDE", held, "MEMBER plain LEASE a COST 2").are(t, "held", "granted 1")
+	c.want("0", "WEIR.RELEASE", "a", "LIMIT", "all", held, "k", "MEMBER", "gold")
+	c.want("1", "WEIR.RELEASE", "a", "LIMIT", "all", held, "k", "MEMBER", "plain")
+	c.want("1", "WEIR.RESET", "LIMIT", "all", window, "k")
+	ask("WEIR.PEEK", window, "").are(t, "nobody by name", "remaining 100")
+}
+
 func TestRepeatedDecisionIsChargedOnce(t *testing.T) {
 	h := open(t)
 	c := h.dial()
@@ -162,8 +193,8 @@ func TestInvalidQuestionsAreErrors(t *testing.T) {
 		{"WEIR.DECIDE", "-ERR wrong number of arguments for 'weir.decide' command"},
 		{"WEIR.REFUND 1", "-ERR wrong number of arguments for 'weir.refund' command"},
 		{"WEIR.DECIDE TIMES 1", "-ERR the question is empty: give LIMIT name limit key, or RULES and the fields of a request"},
-		{"WEIR.DECIDE sms 1/1m u", `-ERR syntax error: "sms" is not LIMIT, RULES, COST, TIMES, LEASE, ID or FOR`},
-		{"WEIR.PEEK TIMES 2 LIMIT a 1/1s u", `-ERR syntax error: "TIMES" is not LIMIT, RULES or COST`},
+		{"WEIR.DECIDE sms 1/1m u", `-ERR syntax error: "sms" is not LIMIT, RULES, COST, FLOOR, MEMBER, WEIGHT, TIMES, LEASE, ID or FOR`},
+		{"WEIR.PEEK TIMES 2 LIMIT a 1/1s u", `-ERR syntax error: "TIMES" is not LIMIT, RULES, COST, FLOOR, MEMBER or WEIGHT`},
 		{"WEIR.RESET LIMIT a 1/1s u COST 1", `-ERR syntax error: "COST" is not LIMIT, RULES`},
 		{"WEIR.DECIDE LIMIT a 1/1s", "-ERR LIMIT needs a name, a limit and a key, such as LIMIT sms 5/1h user:42"},
 		{"WEIR.DECIDE LIMIT a 1/60 u", `-ERR weir: limit is "1/60"; allowed: a period with its unit, such as 1s, 500ms, 1m30s, 1h, 1d or 1w; "60" is not one`},
@@ -173,6 +204,19 @@ func TestInvalidQuestionsAreErrors(t *testing.T) {
 		{"WEIR.DECIDE LIMIT a 1/1s u COST", "-ERR COST needs a number"},
 		{"WEIR.DECIDE LIMIT a 1/1s u COST 1 COST 1", "-ERR COST occurs twice for one limit"},
 		{"WEIR.DECIDE COST 1 LIMIT a 1/1s u", "-ERR COST has no limit before it: give it after LIMIT name limit key, or after RULES"},
+		{"WEIR.DECIDE LIMIT a 1/1s u FLOOR", "-ERR FLOOR needs a number"},
+		{"WEIR.DECIDE LIMIT a 1/1s u FLOOR 20%", `-ERR weir: floor is "20%"; allowed: a whole number`},
+		{"WEIR.DECIDE LIMIT a 1/1s u FLOOR -1", "-ERR weir: floor is -1; allowed: 0 to 4503599627370496 (2^52)"},
+		{"WEIR.DECIDE LIMIT a 1/1s u FLOOR 1 COST 1 FLOOR 1", "-ERR FLOOR occurs twice for one limit"},
+		{"WEIR.DECIDE FLOOR 1 LIMIT a 1/1s u", "-ERR FLOOR has no limit before it: give it after LIMIT name limit key"},
+		{"WEIR.DECIDE LIMIT a 1/1s u RULES FLOOR 1", "-ERR FLOOR has no limit before it: give it after LIMIT name limit key"},
+		{"WEIR.DECIDE LIMIT a 1/1s u MEMBER m", `-ERR weir: member is "m"; allowed: none but for a fair limit, such as fair_fixed_window 100/1h above 50`},
+		{"WEIR.DECIDE LIMIT a 1/1s u WEIGHT 2", `-ERR weir: weight is 2; allowed: none but for a fair limit, such as fair_fixed_window 100/1h above 50`},
+		{"WEIR.DECIDE LIMIT a 1/1s u WEIGHT 0", `-ERR weir: weight is 0; allowed: 1 to 1000`},
+		{"WEIR.DECIDE LIMIT a 1/1s u WEIGHT 1001", `-ERR weir: weight is 1001; allowed: 1 to 1000`},
+		{"WEIR.DECIDE LIMIT a 1/1s u MEMBER", "-ERR MEMBER needs a name: who asks, of those that share the limit"},
+		{"WEIR.RESET LIMIT a 1/1s u MEMBER m", `-ERR syntax error: "MEMBER" is not LIMIT, RULES`},
+		{"WEIR.RELEASE x LIMIT a 1/1s u FLOOR 1", `-ERR syntax error: "FLOOR" is not LIMIT, RULES or MEMBER`},
 		{"WEIR.DECIDE LIMIT a 1/1s u TIMES -1", "-ERR weir: times is -1; allowed: 0 to 4503599627370496 (2^52)"},
 		{"WEIR.DECIDE LIMIT a 1/1s u LEASE", "-ERR LEASE needs an id of 1 to 256 bytes"},
 		{"WEIR.DECIDE LIMIT a 1/1s u LIMIT a 1/1s u", `-ERR weir: claims is "a u"; allowed: one claim for each key and limit`},

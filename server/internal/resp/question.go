@@ -13,7 +13,8 @@ import (
 
 // A question is the words after WEIR.DECIDE and the similar commands:
 //
-//	LIMIT name limit key [COST n]     a claim of the caller's own; may be repeated
+//	LIMIT name limit key [option …]   a claim of the caller's own; may be repeated. Options are COST n, FLOOR n,
+//	                                  MEMBER name and WEIGHT n
 //	RULES [COST n] [field value …]    the rules in force, for a request of these fields
 //	TIMES n                           number of such requests
 //	LEASE id                          of the concurrency limits
@@ -32,8 +33,8 @@ type question struct {
 	given   attributes
 
 	units   int64 // cost points to it
-	current int   // index of the claim that COST belongs to; −1: the rules
-	costed  bool  // it has a COST
+	current int   // index of the claim that an option belongs to; −1: the rules
+	chosen  uint8 // of the options, a bit for each that it has
 }
 
 // permission is the set of words that a command takes.
@@ -41,9 +42,34 @@ type permission uint8
 
 const (
 	claimsOnly    permission = iota
-	claimsAndCost            // and COST
+	claimsOfOne              // and MEMBER
+	claimsAndMore            // and the other options
 	anything                 // and TIMES, LEASE, ID and FOR
 )
+
+// An option of a claim. COST is also one of RULES.
+type option struct {
+	word string
+	may  permission // that a command has at least
+	read func(*weir.Claim, [][]byte) error
+}
+
+var options = [...]option{
+	{"cost", claimsAndMore, func(c *weir.Claim, words [][]byte) error { return number(words, &c.Cost) }},
+	{"floor", claimsAndMore, func(c *weir.Claim, words [][]byte) error { return number(words, &c.Floor) }},
+	{"member", claimsOfOne, readMember},
+	{"weight", claimsAndMore, readWeight},
+}
+
+// optionOf is the index of an option by its word, or −1.
+func optionOf(word []byte, may permission) int {
+	for i := range options {
+		if may >= options[i].may && is(word, options[i].word) {
+			return i
+		}
+	}
+	return -1
+}
 
 func (q *question) reset() {
 	clear(q.claims)
@@ -82,6 +108,9 @@ func (q *question) read(c *conn, words [][]byte, may permission) error {
 // clause reads the clause at the beginning, and returns its number of words.
 func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err error) {
 	word := words[0]
+	if i := optionOf(word, may); i >= 0 {
+		return 2, q.option(i, words)
+	}
 	switch {
 	case is(word, "limit"):
 		return 4, q.limit(c, words)
@@ -89,10 +118,8 @@ func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err e
 		if q.rules {
 			return 0, errors.New("RULES occurs twice")
 		}
-		q.rules, q.current, q.costed = true, -1, false
+		q.rules, q.current, q.chosen = true, -1, 0
 		return 1, nil
-	case is(word, "cost") && may >= claimsAndCost:
-		return 2, q.readCost(words)
 	case is(word, "times") && may >= anything:
 		return 2, number(words, &q.times)
 	case is(word, "lease") && may >= anything:
@@ -104,7 +131,8 @@ func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err e
 	case q.rules && q.current < 0:
 		return 2, q.field(c, words)
 	}
-	more := [...]string{"", " or COST", ", COST, TIMES, LEASE, ID or FOR"}[may]
+	more := [...]string{"", " or MEMBER", ", COST, FLOOR, MEMBER or WEIGHT",
+		", COST, FLOOR, MEMBER, WEIGHT, TIMES, LEASE, ID or FOR"}[may]
 	return 0, fmt.Errorf("syntax error: %.80q is not LIMIT, RULES%s", word, more)
 }
 
@@ -121,7 +149,7 @@ func (q *question) limit(c *conn, words [][]byte) error {
 		return err
 	}
 	q.claims = append(q.claims, weir.Claim{Key: claimKey(words[3]), Limit: limit, Cost: 1})
-	q.current, q.costed = len(q.claims)-1, false
+	q.current, q.chosen = len(q.claims)-1, 0
 	return nil
 }
 
@@ -143,20 +171,42 @@ func (c *conn) named(name, spec []byte) (*weir.Limit, error) {
 	return limit, nil
 }
 
-// readCost reads the cost of the preceding LIMIT or RULES.
-func (q *question) readCost(words [][]byte) error {
+// option reads an option of the preceding LIMIT or RULES.
+func (q *question) option(i int, words [][]byte) error {
+	name := strings.ToUpper(options[i].word)
+	isCost := name == "COST"
 	switch {
-	case !q.rules && len(q.claims) == 0:
+	case isCost && !q.rules && len(q.claims) == 0:
 		return errors.New("COST has no limit before it: give it after LIMIT name limit key, or after RULES")
-	case q.costed:
-		return errors.New("COST occurs twice for one limit")
+	case !isCost && (len(q.claims) == 0 || q.current < 0):
+		return fmt.Errorf("%s has no limit before it: give it after LIMIT name limit key", name)
+	case q.chosen&(1<<i) != 0:
+		return fmt.Errorf("%s occurs twice for one limit", name)
 	}
-	q.costed = true
+	q.chosen |= 1 << i
 	if q.current >= 0 {
-		return number(words, &q.claims[q.current].Cost)
+		return options[i].read(&q.claims[q.current], words)
 	}
 	q.cost = &q.units
 	return number(words, q.cost)
+}
+
+func readMember(c *weir.Claim, words [][]byte) error {
+	if len(words) < 2 {
+		return errors.New("MEMBER needs a name: who asks, of those that share the limit")
+	}
+	c.Member = claimKey(words[1])
+	return nil
+}
+
+func readWeight(c *weir.Claim, words [][]byte) error {
+	if err := number(words, &c.Weight); err != nil {
+		return err
+	}
+	if c.Weight < 1 || c.Weight > weir.MaxWeight {
+		return &weir.InputError{Field: "weight", Given: c.Weight, Allowed: fmt.Sprint("1 to ", weir.MaxWeight)}
+	}
+	return nil
 }
 
 func (q *question) readLease(words [][]byte) error {

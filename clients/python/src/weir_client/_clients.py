@@ -35,10 +35,10 @@ def _options(url: str, token: str | None, timeout: float, on_failure: OnFailure)
     return {"base_url": url, "timeout": timeout, "headers": headers}
 
 
-def _settlement(token: str, actual: int | None, status: int | None) -> dict[str, Any]:
-    if actual is None and status is None:
-        raise ValueError("settle needs the actual cost, or the status of the response")
-    return document_of(None, (), token=token, actual=actual, status=status)
+def _settlement(token: str, actual: int | None, status: int | None, json: Any) -> dict[str, Any]:
+    if actual is None and status is None and json is None:
+        raise ValueError("settle needs the actual cost, or the status or the JSON of the response")
+    return document_of(None, (), token=token, actual=actual, status=status, json=json)
 
 
 class _Try:
@@ -168,14 +168,15 @@ class Reserved:
     def allowed(self) -> bool:
         return self.decision.allowed
 
-    def settle(self, actual: int | None = None, *, status: int | None = None) -> None:
+    def settle(self, actual: int | None = None, *, status: int | None = None, json: Any = None) -> None:
         """States the actual cost, once; 0 cancels. It does nothing if weir did not answer the reservation.
 
+        status and json are those of the response, for rules that read them; json may be a list of a stream's events.
         It tries again if the answer is lost, and raises Unanswered if the last try has no answer: then it may be
         called again with the same cost.
         """
         if self.decision.token:
-            self._weir._settle(_settlement(self.decision.token, actual, status))
+            self._weir._settle(_settlement(self.decision.token, actual, status, json))
 
 
 class Held:
@@ -317,10 +318,10 @@ class AsyncReserved:
     def allowed(self) -> bool:
         return self.decision.allowed
 
-    async def settle(self, actual: int | None = None, *, status: int | None = None) -> None:
+    async def settle(self, actual: int | None = None, *, status: int | None = None, json: Any = None) -> None:
         """See Reserved.settle."""
         if self.decision.token:
-            await self._weir._settle(_settlement(self.decision.token, actual, status))
+            await self._weir._settle(_settlement(self.decision.token, actual, status, json))
 
 
 class AsyncHeld:

@@ -23,6 +23,7 @@ class Request(TypedDict, total=False):
     query: Mapping[str, str]
     cookies: Mapping[str, str]
     descriptors: Mapping[str, str]
+    json: Any  # the body, for rules that read it; None: the request has none
 
 
 class _Claim(TypedDict):
@@ -32,9 +33,16 @@ class _Claim(TypedDict):
 
 
 class Claim(_Claim, total=False):
-    """A limit of the caller: a name, a limit such as "fixed_window 3/1h", and the key that is counted."""
+    """A limit of the caller: a name, a limit such as "fixed_window 3/1h", and the key that is counted.
+
+    floor is units that the claim leaves to others. member and weight say who asks of a limit that members share, such
+    as "fair_fixed_window 100/1m above 50". fixed is of a reservation: settle does not change its cost.
+    """
 
     cost: int
+    floor: int
+    member: str
+    weight: int
     fixed: bool
 
 

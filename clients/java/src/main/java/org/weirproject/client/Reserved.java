@@ -1,5 +1,6 @@
 package org.weirproject.client;
 
+import java.util.HashMap;
 import java.util.Map;
 
 /** An estimate that is charged. If it is not settled, it stays charged. */
@@ -26,18 +27,28 @@ public final class Reserved {
      * then it may be called again with the same cost.
      */
     public void settle(long actual) {
-        send("actual", actual);
+        send(Map.of("actual", actual));
     }
 
     /** Settles by the status of the response, for rules with count_if. Failures are those of settle. */
     public void settleStatus(int status) {
-        send("status", status);
+        send(Map.of("status", status));
     }
 
-    private void send(String member, Number value) {
+    /**
+     * Settles by the JSON of the response and its status, for rules that read the actual cost there. json is what
+     * Jackson writes as JSON; it may be a list of a stream's events. Failures are those of settle.
+     */
+    public void settleJson(int status, Object json) {
+        send(Map.of("status", status, "json", json));
+    }
+
+    private void send(Map<String, Object> outcome) {
         Decision.Lease reservation = decision.reservation();
         if (reservation != null) {
-            weir.settle(Map.of("token", reservation.token(), member, value));
+            Map<String, Object> document = new HashMap<>(outcome);
+            document.put("token", reservation.token());
+            weir.settle(document);
         }
     }
 }

@@ -53,7 +53,7 @@ class CasesTest {
         JsonNode send = step.path("send");
         String call = step.get("call").asText();
         if (call.equals("settle")) {
-            reserved[0].settle(send.get("actual").asLong());
+            settle(reserved[0], send);
             return null;
         }
         Question question = own(send);
@@ -70,6 +70,14 @@ class CasesTest {
                 return null;
             default:
                 throw new IllegalArgumentException("call is " + call);
+        }
+    }
+
+    private static void settle(Reserved reserved, JsonNode send) {
+        if (send.has("json")) {
+            reserved.settleJson(send.get("status").asInt(), send.get("json"));
+        } else {
+            reserved.settle(send.get("actual").asLong());
         }
     }
 
