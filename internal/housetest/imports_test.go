@@ -283,7 +283,7 @@ func TestTheServerIsBuiltWithoutTheTraceOfGRPC(t *testing.T) {
 			t.Errorf("weir compiles %s", path)
 		}
 	}
-	for _, name := range []string{"Makefile", "README.md", "docs/reference/weir.md", "docs/howto/deploying.md", "docs/start/tutorial.md", "docs/zh/quickstart.md"} {
+	for _, name := range []string{"Makefile", "README.md", "README.zh-CN.md", "docs/reference/weir.md", "docs/howto/deploying.md", "docs/start/tutorial.md", "docs/zh/quickstart.md"} {
 		text, err := read(name)
 		if err != nil {
 			t.Fatal(err)

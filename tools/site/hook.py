@@ -25,8 +25,7 @@ def on_config(config):
 
 
 def navigation(text):
-    """The tables of docs/README.md, one section each; Chinese pages are a section of their own."""
-    chinese = [{"weir": "zh/index.md"}]
+    """The tables of docs/README.md, one section each."""
     sections = []
     for line in text.splitlines():
         if not line.startswith("|") or line.startswith("| ---"):
@@ -36,12 +35,11 @@ def navigation(text):
         if not pages:
             sections.append({first.capitalize(): []})
         for title, page in pages:
-            if not page.endswith(".md"):
-                continue
-            entries = chinese if page.startswith("zh/") else next(iter(sections[-1].values()))
-            entries.append({"weir" if page == "index.md" else title[0].upper() + title[1:]: page})
+            if page.endswith(".md"):
+                title = "weir" if title == "README" else title[0].upper() + title[1:]
+                next(iter(sections[-1].values())).append({title: page})
     next(iter(sections[0].values())).append({"All pages": "pages.md"})
-    return sections + [{"中文": chinese}]
+    return sections
 
 
 def page_of(folder, path):
@@ -77,16 +75,24 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_context(context, page, config, nav):
-    """The switch of languages leads to the same page, or to the first one of the other language."""
+    """The switch of languages leads where the first lines of a page do, or else to the first page of the other language."""
     here = page.file
-    others = {p.file.name: p.file.url for p in nav.pages if is_chinese(p.file) != is_chinese(here)}
-    there = others.get(here.name, others["index"])
+    there = in_other_language(here) or ("index.html" if is_chinese(here) else "zh/index.html")
     english, chinese = (there, here.url) if is_chinese(here) else (here.url, there)
     config.extra["alternate"] = [
         {"name": "English", "link": english, "lang": "en"},
         {"name": "中文", "link": chinese, "lang": "zh"},
     ]
     return context
+
+
+def in_other_language(file):
+    source = Path(file.abs_src_path)
+    head = "\n".join(source.read_text().splitlines()[:5])
+    for text, path, _ in LINK.findall(head):
+        if text in ("English", "中文"):
+            return page_of(source.parent.relative_to(ROOT), path).replace(".md", ".html")
+    return None
 
 
 def is_chinese(file):

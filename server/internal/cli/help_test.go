@@ -175,7 +175,7 @@ func TestFlagsOfThePagesExist(t *testing.T) {
 		t.Fatal(pages, err)
 	}
 	found := 0
-	for _, page := range append(pages, "../../../README.md") {
+	for _, page := range append(pages, "../../../README.md", "../../../README.zh-CN.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

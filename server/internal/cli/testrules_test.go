@@ -3,13 +3,14 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 // TestPagesRulesAreTested runs the tests of the rules in the pages and of the examples. The rules of the pages are copied
-// into the files of tests, which begin with the name of their page, or of both its languages; or the page shows the whole
-// file.
+// into the files of tests, which begin with the name of their page, or of both its languages, whose comments differ; or the
+// page shows the whole file.
 func TestPagesRulesAreTested(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../docs/tests/*.test.yaml")
@@ -31,9 +32,9 @@ func TestPagesRulesAreTested(t *testing.T) {
 		}
 		pages := strings.TrimSuffix(strings.TrimPrefix(first, "# The rules are those of "), ".")
 		for _, page := range strings.Split(pages, " and ") {
-			shown, err := os.ReadFile(filepath.Join("../../..", page))
-			whole, rules := "```yaml\n"+rest+"```", "```yaml\n"+rest[:tests+1]+"```"
-			if err != nil || !strings.Contains(string(shown), rules) && !strings.Contains(string(shown), whole) {
+			text, err := os.ReadFile(filepath.Join("../../..", page))
+			shown, whole, rules := uncommented(string(text)), uncommented("```yaml\n"+rest+"```"), uncommented("```yaml\n"+rest[:tests+1]+"```")
+			if err != nil || !strings.Contains(shown, rules) && !strings.Contains(shown, whole) {
 				t.Errorf("%s: %s has no such block of rules: %v", name, page, err)
 			}
 		}
@@ -46,6 +47,10 @@ func TestPagesRulesAreTested(t *testing.T) {
 		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
 	}
 }
+
+var comment = regexp.MustCompile(`(?m)(^| +)# .*\n`)
+
+func uncommented(text string) string { return comment.ReplaceAllString(text, "\n") }
 
 // TestPageOfTests runs the file that docs/howto/testing-rules.md shows, and one with another limit, whose failure it shows.
 func TestPageOfTests(t *testing.T) {

@@ -1,0 +1,145 @@
+package housetest
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var (
+	toEnglish = regexp.MustCompile(`\[English\]\(([^)]+)\)`)
+	toChinese = regexp.MustCompile(`\[中文\]\(([^)]+)\)`)
+	remark    = regexp.MustCompile(`(?m)(^|\s)(#|//) .*$`)
+)
+
+// translations are the Chinese pages by the English page that their first lines name. A long English page may have several.
+func translations(t *testing.T) map[string][]string {
+	t.Helper()
+	of := make(map[string][]string)
+	for _, page := range documents(t) {
+		if page != "README.zh-CN.md" && !strings.HasPrefix(page, "docs/zh/") {
+			continue
+		}
+		english := linked(t, page, toEnglish)
+		if english == "" {
+			t.Errorf("%s: its first lines have no link [English](…)", page)
+			continue
+		}
+		of[english] = append(of[english], page)
+	}
+	return of
+}
+
+// linked is the page to which the first lines of another one link by this text, or "".
+func linked(t *testing.T, page string, text *regexp.Regexp) string {
+	t.Helper()
+	content, err := read(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := strings.Join(strings.SplitAfterN(content, "\n", 6)[:5], "")
+	found := text.FindStringSubmatch(head)
+	if found == nil {
+		return ""
+	}
+	return path.Join(path.Dir(page), strings.Split(found[1], "#")[0])
+}
+
+// TestLanguagesLinkToEachOther: a reader who lands on a page of the other language is one click away from it.
+func TestLanguagesLinkToEachOther(t *testing.T) {
+	for english, chinese := range translations(t) {
+		if to := linked(t, english, toChinese); !slices.Contains(chinese, to) {
+			t.Errorf("the first lines of %s have a link [中文](…) to %q; its Chinese pages are %v", english, to, chinese)
+		}
+	}
+}
+
+// TestChineseKeepsUp: what an English page shows, and each field, flag, value and metric that it names, is on its Chinese
+// page too, so that a change of one is seen to be missing in the other. Comments in examples are of the page's language.
+func TestChineseKeepsUp(t *testing.T) {
+	pages := translations(t)
+	delete(pages, "docs/start/tutorial.md") // quickstart.md leads another way
+	for _, english := range slices.Sorted(maps.Keys(pages)) {
+		text, err := read(english)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chinese, examples strings.Builder
+		for _, page := range pages[english] {
+			translated, err := read(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chinese.WriteString(oneLine(translated))
+			for _, b := range blocks(page, translated) {
+				examples.WriteString("\n" + example(b.text))
+			}
+		}
+		for _, b := range blocks(english, text) {
+			if !strings.Contains(examples.String(), "\n"+example(b.text)) {
+				t.Errorf("%s:%d: this example is not in %v", english, b.line, pages[english])
+			}
+		}
+		for _, code := range inlineCode.FindAllStringSubmatch(outsideFences(text), -1) {
+			if !strings.Contains(chinese.String(), oneLine(code[1])) {
+				t.Errorf("%s names `%s`, which is not in %v", english, code[1], pages[english])
+			}
+		}
+	}
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// example is a block without comments and without the spaces before them.
+func example(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(remark.ReplaceAllString(text, "")) {
+		if line = strings.TrimRight(line, " \n"); line != "" {
+			kept.WriteString(line + "\n")
+		}
+	}
+	return kept.String()
+}
+
+const (
+	mostWords     = 1500
+	charactersFor = 1.7 // Chinese characters for one English word, as the pages in both languages have them
+)
+
+// TestChinesePagesAreShort: a page is read in one sitting, so that it has at most 1,500 words, or as many characters.
+func TestChinesePagesAreShort(t *testing.T) {
+	for _, pages := range translations(t) {
+		for _, page := range pages {
+			text, err := read(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := words(text); n > mostWords {
+				t.Errorf("%s has the length of %d words; at most %d are read in one sitting", page, n, mostWords)
+			}
+		}
+	}
+}
+
+// words are the words of other scripts, and the Chinese characters in proportion.
+func words(text string) int {
+	characters := 0
+	rest := strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Han, r) {
+			characters++
+			return ' '
+		}
+		return r
+	}, text)
+	others := 0
+	for field := range strings.FieldsSeq(rest) {
+		if strings.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			others++
+		}
+	}
+	return others + int(float64(characters)/charactersFor)
+}
