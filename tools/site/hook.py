@@ -75,8 +75,9 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_context(context, page, config, nav):
-    """The switch of languages leads where the first lines of a page do, or else to the first page of the other language."""
+    """The theme has the language of the page. Its switch of languages leads to the page that the first lines link to."""
     here = page.file
+    config.theme["language"] = "zh" if is_chinese(here) else "en"
     there = in_other_language(here) or ("index.html" if is_chinese(here) else "zh/index.html")
     english, chinese = (there, here.url) if is_chinese(here) else (here.url, there)
     config.extra["alternate"] = [
@@ -97,7 +98,3 @@ def in_other_language(file):
 
 def is_chinese(file):
     return file.src_uri.startswith("zh/")
-
-
-def on_post_page(output, page, config):
-    return output.replace('<html lang="en"', '<html lang="zh"', 1) if is_chinese(page.file) else output
