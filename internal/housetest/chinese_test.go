@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 )
 
 var (
@@ -103,43 +102,4 @@ func example(text string) string {
 		}
 	}
 	return kept.String()
-}
-
-const (
-	mostWords     = 1500
-	charactersFor = 1.7 // Chinese characters for one English word, as the pages in both languages have them
-)
-
-// TestChinesePagesAreShort: a page is read in one sitting, so that it has at most 1,500 words, or as many characters.
-func TestChinesePagesAreShort(t *testing.T) {
-	for _, pages := range translations(t) {
-		for _, page := range pages {
-			text, err := read(page)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := words(text); n > mostWords {
-				t.Errorf("%s has the length of %d words; at most %d are read in one sitting", page, n, mostWords)
-			}
-		}
-	}
-}
-
-// words are the words of other scripts, and the Chinese characters in proportion.
-func words(text string) int {
-	characters := 0
-	rest := strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Han, r) {
-			characters++
-			return ' '
-		}
-		return r
-	}, text)
-	others := 0
-	for field := range strings.FieldsSeq(rest) {
-		if strings.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
-			others++
-		}
-	}
-	return others + int(float64(characters)/charactersFor)
 }
