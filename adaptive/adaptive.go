@@ -74,8 +74,12 @@ const (
 	Answered Outcome = iota
 	// Overloaded means that the service refused the request because of its load, or answered too late.
 	Overloaded
-	// Ignored means that the end of the request has other causes than the load; for example, its client left.
+	// Ignored means that the end of the request has other causes than the load.
 	Ignored
+	// Abandoned means that the client left before the answer. Such a request shows that the service would have taken
+	// longer: it counts only if its time is longer than the latency without load, as clients that leave early would
+	// otherwise teach a low latency, and clients with a timeout would hide that the service is too slow for them.
+	Abandoned
 )
 
 // A Limiter limits concurrent requests. It is safe for concurrent use, and starts no goroutines.
@@ -85,12 +89,14 @@ type Limiter struct {
 	unix    int64     // start as Unix time in ns
 
 	mu       sync.Mutex
+	before   *Limiter // whose requests in flight count, too; nil: none
 	control  control
 	inFlight int
 	room     []int // by class: the number of requests in flight at which the class has to wait
 	queue    queue
 	admitted []uint64 // by class
 	refused  []uint64
+	overload uint64 // outcomes
 }
 
 // New returns a limiter. An error is a *weir.InputError.
@@ -160,7 +166,8 @@ func (l *Limiter) Acquire(ctx context.Context, class int) error {
 	return l.await(ctx, w)
 }
 
-// Release ends a request that Acquire admitted. took is its latency, which counts only with the outcome Answered.
+// Release ends a request that Acquire admitted. took is its latency, which counts with the outcomes Answered and
+// Abandoned.
 func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -168,13 +175,43 @@ func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 	l.mu.Unlock()
 }
 
-// now is the Unix time in ns. It does not jump when the clock is set.
+// patience is how long a client that sends its request holds a place meanwhile.
+const patience = 100 * time.Millisecond
+
+// Receive says that the client of an admitted request has not sent the whole request. Clients that send slowly or stop
+// would otherwise hold all places without any load on the service. So after 100 ms the place is free for others until
+// received is called, which takes one again, even beyond the limit. Call received before Release; more calls have no
+// effect.
+func (l *Limiter) Receive() (received func()) {
+	over, free := false, false
+	timer := time.AfterFunc(patience, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !over {
+			free = true
+			l.inFlight--
+			l.admit()
+		}
+	})
+	return func() {
+		timer.Stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if free && !over {
+			l.inFlight++
+			l.control.peak = max(l.control.peak, l.inFlight)
+		}
+		over = true
+	}
+}
+
+// now is the Unix time in ns, but for the steps by which the clock was set since the limiter was made.
 func (l *Limiter) now() int64 { return l.unix + int64(time.Since(l.start)) }
 
 // enter admits a request, if its class has room. The queue does not matter here: leave admits waiting requests as soon
 // as there is room for them.
 func (l *Limiter) enter(class int) bool {
-	if l.inFlight >= l.room[class] {
+	if l.inFlight+l.earlier() >= l.room[class] {
 		l.control.bound = true
 		return false
 	}
@@ -182,6 +219,21 @@ func (l *Limiter) enter(class int) bool {
 	l.admitted[class]++
 	l.control.peak = max(l.control.peak, l.inFlight)
 	return true
+}
+
+// earlier is the number of requests in flight that the limiters before have admitted.
+func (l *Limiter) earlier() int {
+	old := l.before
+	if old == nil {
+		return 0
+	}
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	n := old.inFlight + old.earlier()
+	if n == 0 && old.queue.size == 0 {
+		l.before = nil
+	}
+	return n
 }
 
 // enqueue puts a request into the queue; nil: the request is refused.
@@ -207,7 +259,11 @@ func (l *Limiter) enqueueAt(now int64, class int) *waiter {
 // leave ends a request, and admits others in its place.
 func (l *Limiter) leave(now int64, outcome Outcome, took time.Duration) {
 	l.inFlight--
+	if outcome == Overloaded {
+		l.overload++
+	}
 	if l.control.done(now, outcome, float64(took), l.inFlight) {
+		l.control.ahead = time.Duration(time.Now().UnixNano() - l.now()).Round(patience)
 		l.resize()
 	}
 	l.admit()
@@ -236,13 +292,14 @@ func (l *Limiter) resize() {
 
 // A State is a snapshot of a limiter.
 type State struct {
-	Limit     int           // requests that may be in flight now
-	InFlight  int           // admitted and not released
-	Waiting   int           // requests in the queue
-	Latency   time.Duration // mean of the last window; 0: not known yet
-	Unloaded  time.Duration // latency without load; 0: not known yet
-	Measuring bool          // the limit is lowered to measure the latency without load
-	Classes   []ClassState
+	Limit      int           // requests that may be in flight now
+	InFlight   int           // admitted and not released
+	Waiting    int           // requests in the queue
+	Latency    time.Duration // mean of the last window; 0: not known yet
+	Unloaded   time.Duration // latency without load; 0: not known yet
+	Measuring  bool          // the limit is lowered to measure the latency without load
+	Overloaded uint64        // requests that ended so
+	Classes    []ClassState
 }
 
 // A ClassState counts the requests of a class.
@@ -256,19 +313,24 @@ func (l *Limiter) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limit, _ := l.control.allowed()
-	s := State{Limit: limit, InFlight: l.inFlight, Waiting: l.queue.size, Latency: time.Duration(l.control.latency),
-		Unloaded: time.Duration(l.control.unloaded), Measuring: l.control.probe.on}
+	s := State{Limit: limit, InFlight: l.inFlight + l.earlier(), Waiting: l.queue.size,
+		Latency: time.Duration(l.control.latency), Unloaded: time.Duration(l.control.unloaded),
+		Measuring: l.control.probe.on, Overloaded: l.overload}
 	for i, class := range l.classes {
 		s.Classes = append(s.Classes, ClassState{class.Name, l.admitted[i], l.refused[i]})
 	}
 	return s
 }
 
-// Adopt copies the measurements and counts of another limiter of the same service. The limiter must not be in use yet.
+// Adopt copies the counts of another limiter of the same service and, of the same algorithm, its measurements. Requests
+// that are in flight there count here until they end. The limiter must not be in use yet.
 func (l *Limiter) Adopt(old *Limiter) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	l.control.adopt(&old.control)
+	l.before, l.overload = old, old.overload
+	if l.control.algorithm == old.control.algorithm {
+		l.control.adopt(&old.control)
+	}
 	for i, class := range l.classes {
 		if j := slices.IndexFunc(old.classes, func(c Class) bool { return c.Name == class.Name }); j >= 0 {
 			l.admitted[i], l.refused[i] = old.admitted[j], old.refused[j]

@@ -155,6 +155,57 @@ func TestStandingQueueRefusesSoon(t *testing.T) {
 	})
 }
 
+// A client that stops sending does not hold the place that others need.
+func TestClientsThatSendSlowlyFreeTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := fixed(t, 1, adaptive.Queue{For: time.Second, Most: 10})
+		acquire(t, l, 0)
+		received := l.Receive()
+		began := time.Now()
+		acquire(t, l, 0)
+		if waited := time.Since(began); waited != 100*time.Millisecond {
+			t.Errorf("the other waited %v, want 100ms", waited)
+		}
+		received()
+		received()
+		if s := l.State(); s.InFlight != 2 {
+			t.Errorf("%d in flight, want both", s.InFlight)
+		}
+		l.Release(adaptive.Answered, 0)
+		l.Release(adaptive.Answered, 0)
+
+		acquire(t, l, 0)
+		received = l.Receive()
+		received()
+		time.Sleep(time.Second)
+		if s := l.State(); s.InFlight != 1 {
+			t.Errorf("%d in flight, want the one that was sent in time", s.InFlight)
+		}
+	})
+}
+
+// After a change of settings no more requests are in flight than before.
+func TestAdoptCountsRequestsInFlight(t *testing.T) {
+	old, next := fixed(t, 3, adaptive.Queue{}), fixed(t, 4, adaptive.Queue{})
+	for range 3 {
+		acquire(t, old, 0)
+	}
+	next.Adopt(old)
+	acquire(t, next, 0)
+	if err := next.Acquire(t.Context(), 0); !errors.Is(err, adaptive.ErrRefused) || next.State().InFlight != 4 {
+		t.Errorf("%v with %d in flight, want ErrRefused with 4", err, next.State().InFlight)
+	}
+	for range 3 {
+		old.Release(adaptive.Ignored, 0)
+	}
+	for range 3 {
+		acquire(t, next, 0)
+	}
+	if err := next.Acquire(t.Context(), 0); !errors.Is(err, adaptive.ErrRefused) {
+		t.Errorf("%v, want ErrRefused", err)
+	}
+}
+
 // Requests come and go on many goroutines, some of them cancelled: no place is lost, and none is given twice.
 func TestPlacesAreCounted(t *testing.T) {
 	l, err := adaptive.New(adaptive.Config{Min: 3, Max: 3, Queue: adaptive.Queue{For: time.Millisecond, Most: 4},

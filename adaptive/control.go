@@ -20,6 +20,13 @@ import (
 // A wrong value repairs itself: one that is x times too large leads to a limit with x times the latency, and half of
 // that limit is measured.
 //
+// # Overload that is none
+//
+// A service may refuse some requests at any load, because a part of it is broken or switched off. A service that is
+// overloaded and refuses the share s of a limit works on the others, so a limit of 1-s of that would end the overload.
+// If it does not, the load is not the cause, and the limit is not lowered any further: else a client that asks for the
+// broken part would have all other requests refused.
+//
 // # The headroom
 //
 // It is 1.5·√limit, large beside the tolerance of 5 %. With little headroom, a process whose latency without load is
@@ -31,10 +38,12 @@ type control struct {
 	latency    float64 // ns: mean of the last window
 	unloaded   float64 // ns; 0: not known yet
 	streak     int     // windows in a row with growth
-	next       int64   // Unix time in ns of the next measurement
+	next       int64   // time in ns of the next measurement
 	measuredAt float64 // limit at the last measurement; half of it is the least until the next
 	probe      probe
 	start      start
+	refusals   refusals
+	ahead      time.Duration // of the wall clock before the times here
 
 	// The window.
 	from       int64 // Unix time in ns: requests that end before belong to an older limit
@@ -51,7 +60,15 @@ type probe struct {
 	draining bool
 	limit    float64
 	last     float64 // ns: latency at the limit before
-	drained  int64   // Unix time in ns at which the requests of the limit before have surely ended
+	drained  int64   // time in ns at which the requests of the limit before have surely ended
+	most     int64   // time in ns at which the measurement ends without a result
+}
+
+// Refusals are the overload of windows, until they have none.
+type refusals struct {
+	share float64 // moving mean
+	first float64 // of the first window; 0: there is no overload
+	limit float64 // in the first window
 }
 
 // A start is the time in which the limit doubles, because no window has had a longer latency than the first.
@@ -71,7 +88,7 @@ const (
 	sharpest   = 0.5  // least factor of one window
 	sharp      = 0.65 // a larger one is applied by half
 	backOff    = 0.9  // factor of a window with overload
-	overloadOf = 50   // more than one request of so many is overload
+	few        = 0.02 // share of refusals that is no overload
 	same       = 1.1  // times a latency is the same
 	queued     = 0.85 // times the latency: there was a queue
 	startUntil = 1.5  // times the latency without load ends the start
@@ -87,6 +104,7 @@ const (
 	probeLongest  = 500 * time.Millisecond
 	probeEvery    = 10 * time.Second
 	probeSeldom   = time.Minute // if the latency without load is longer than slow
+	probeMost     = 10 * time.Second
 	slow          = 250 * time.Millisecond
 )
 
@@ -97,7 +115,7 @@ func newControl(c Config) control {
 
 // adopt takes over what another control has learned.
 func (c *control) adopt(old *control) {
-	c.latency, c.unloaded, c.next, c.start = old.latency, old.unloaded, old.next, old.start
+	c.latency, c.unloaded, c.next, c.start, c.ahead = old.latency, old.unloaded, old.next, old.start, old.ahead
 	c.set(old.limit)
 	c.measuredAt = c.limit
 }
@@ -118,7 +136,13 @@ func (c *control) done(now int64, outcome Outcome, took float64, inFlight int) (
 		p.draining = false
 		c.begin(now + int64(c.latency))
 	}
-	if outcome == Ignored || c.probe.draining || now < c.from {
+	switch {
+	case c.probe.on && now > c.probe.most: // there are few requests now
+		c.endProbe(now)
+		return true
+	case outcome == Ignored, c.probe.draining, now < c.from:
+		return false
+	case outcome == Abandoned && !(c.unloaded > 0 && took > c.unloaded):
 		return false
 	}
 	if c.start.skip > 0 {
@@ -129,7 +153,7 @@ func (c *control) done(now int64, outcome Outcome, took float64, inFlight int) (
 		c.overloaded++
 	} else {
 		if c.unloaded > 0 {
-			took = min(took, clipAt*c.unloaded)
+			took = min(took, clipAt*max(c.unloaded, c.latency))
 		}
 		c.sum += took
 		c.answered++
@@ -183,7 +207,7 @@ func (c *control) close(now int64) {
 	}
 	switch due := c.bound && now >= c.next; {
 	case !c.start.over:
-		c.next = after(now, time.Second) // the start measures with few requests
+		c.next = c.after(now, time.Second) // the start measures with few requests
 	case due && c.algorithm == Gradient && c.min < c.max && c.answered > 0:
 		c.probe = probe{on: true, limit: c.limit, last: c.latency}
 		c.descend(now)
@@ -227,7 +251,7 @@ func (c *control) adapt(now int64) {
 	if c.algorithm == AIMD {
 		headroom, down = headroom/3, 0
 	}
-	if c.overloaded*overloadOf > c.answered+c.overloaded {
+	if c.refuses() {
 		gradient, starting, down = min(gradient, backOff), false, 0
 	}
 	switch used := c.bound || float64(c.peak) > c.limit/2; {
@@ -245,6 +269,19 @@ func (c *control) adapt(now int64) {
 	}
 }
 
+// refuses reports whether the window has overload that a lower limit may end.
+func (c *control) refuses() bool {
+	r, share := &c.refusals, float64(c.overloaded)/float64(c.answered+c.overloaded)
+	r.share += (share - r.share) / 4
+	switch {
+	case r.first > 0 && r.share < few/2:
+		*r = refusals{}
+	case r.first == 0 && share > few, r.share > 2*r.first+few:
+		*r = refusals{share, share, c.limit}
+	}
+	return share > few && c.limit > 0.8*(1-r.first)*r.limit
+}
+
 // shrink lowers the limit after a window with a gradient below 1. Below half of the last measurement's limit it
 // waits for the next one, at the next second: a service that has become slower has the same latency with half of the
 // requests.
@@ -258,7 +295,7 @@ func (c *control) shrink(now int64, gradient, headroom float64) {
 		target = (c.limit + target) / 2 // windows differ by chance
 	}
 	if least := c.measuredAt / 2; target < least {
-		target, c.next = least, min(c.next, after(now, time.Second))
+		target, c.next = least, min(c.next, c.after(now, time.Second))
 	}
 	c.set(target)
 }
@@ -268,6 +305,7 @@ func (c *control) descend(now int64) {
 	p := &c.probe
 	p.limit = max(c.min, p.limit/2)
 	p.draining, p.drained = true, now+int64(clipAt*c.latency)
+	p.most = p.drained + int64(probeMost) + 2*int64(c.latency)
 }
 
 // measured ends a step of a measurement.
@@ -283,7 +321,11 @@ func (c *control) measured(now int64) {
 	default:
 		c.unloaded = min(c.latency, p.last)
 	}
-	c.next, c.measuredAt = after(now, c.period()), c.limit
+	c.endProbe(now)
+}
+
+func (c *control) endProbe(now int64) {
+	c.next, c.measuredAt = c.after(now, c.period()), c.limit
 	c.probe = probe{}
 	c.begin(now + int64(c.latency))
 }
@@ -296,5 +338,8 @@ func (c *control) period() time.Duration {
 	return probeEvery
 }
 
-// after is the first multiple of a period after a time.
-func after(now int64, period time.Duration) int64 { return (now/int64(period) + 1) * int64(period) }
+// after is the first multiple of a period of the wall clock after a time.
+func (c *control) after(now int64, period time.Duration) int64 {
+	wall := now + int64(c.ahead)
+	return (wall/int64(period)+1)*int64(period) - int64(c.ahead)
+}

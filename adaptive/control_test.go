@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -35,16 +36,33 @@ func TestAnIdleServiceKeepsItsLimit(t *testing.T) {
 	}
 }
 
-func TestClientsThatLeaveAreNoSignal(t *testing.T) {
+func TestClientsThatLeaveEarlyAreNoSignal(t *testing.T) {
 	l, now := single(t, Config{Min: 5, Max: 500}), int64(0)
 	feed(l, &now, 1000, Answered, 10*time.Millisecond)
 	before := l.State()
 	feed(l, &now, 10_000, Ignored, time.Hour)
+	feed(l, &now, 10_000, Abandoned, time.Millisecond)
 	if s := l.State(); s.Limit != before.Limit || s.Latency != before.Latency || s.Unloaded != before.Unloaded {
 		t.Errorf("state is %+v, want that of before, %+v", s, before)
 	}
 }
 
+// All clients leave after a second, because the service has become slow: without their time nothing would be known.
+func TestClientsThatLeaveLateLowerTheLimit(t *testing.T) {
+	l, now := single(t, Config{Min: 5, Max: 500}), int64(0)
+	feed(l, &now, 1000, Answered, 10*time.Millisecond)
+	l.control.limit, l.control.start = 400, start{over: true}
+	l.resize()
+	for range 10 {
+		l.control.bound = true
+		feed(l, &now, 100, Abandoned, time.Second)
+	}
+	if s := l.State(); s.Limit > 200 {
+		t.Errorf("state is %+v, want a limit of at most 200", s)
+	}
+}
+
+// A service works on 8 requests, and refuses the others of a limit.
 func TestOverloadLowersTheLimit(t *testing.T) {
 	for _, algorithm := range []Algorithm{Gradient, AIMD} {
 		l, now := single(t, Config{Algorithm: algorithm, Min: 5, Max: 500}), int64(0)
@@ -52,11 +70,79 @@ func TestOverloadLowersTheLimit(t *testing.T) {
 		l.resize()
 		for range 50 {
 			l.control.bound = true
-			feed(l, &now, 90, Answered, 10*time.Millisecond)
-			feed(l, &now, 10, Overloaded, time.Millisecond)
+			refused := max(0, 100-800/l.State().Limit)
+			feed(l, &now, 100-refused, Answered, 10*time.Millisecond)
+			feed(l, &now, refused, Overloaded, time.Millisecond)
 		}
-		if s := l.State(); s.Limit > 10 {
-			t.Errorf("algorithm %d: limit is %d after windows with a tenth of refusals, want at most 10", algorithm, s.Limit)
+		if s := l.State(); s.Limit > 12 {
+			t.Errorf("algorithm %d: limit is %d; the service works on 8", algorithm, s.Limit)
+		}
+	}
+}
+
+// A tenth of the requests asks for a part of the service that refuses at any load.
+func TestABrokenPartDoesNotTakeTheLimitOfTheOthers(t *testing.T) {
+	for _, algorithm := range []Algorithm{Gradient, AIMD} {
+		l, now := single(t, Config{Algorithm: algorithm, Min: 5, Max: 500}), int64(0)
+		l.control.limit, l.control.start = 100, start{over: true}
+		l.resize()
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 20_000 {
+			l.control.bound = true
+			if random.IntN(10) == 0 {
+				feed(l, &now, 1, Overloaded, time.Millisecond)
+			} else {
+				feed(l, &now, 1, Answered, 10*time.Millisecond)
+			}
+			if s := l.State(); !s.Measuring && s.Limit < 50 {
+				t.Fatalf("algorithm %d: limit is %d of 100", algorithm, s.Limit)
+			}
+		}
+	}
+}
+
+// A service that answers errors at once teaches a latency without load that it does not have afterwards.
+func TestAServiceThatAnsweredAtOnceGetsItsLimitBack(t *testing.T) {
+	l := loads[0]
+	broken := func(r *rand.Rand, at float64) float64 {
+		if at < 15 {
+			return 0.5
+		}
+		return l.service(r, at)
+	}
+	m := l.model(3, single(t, Config{Min: 5, Max: 1000, Classes: threeClasses, Queue: shortQueue}))
+	m.workers = func(float64) int { return l.workers }
+	m.service, m.from, m.seconds = broken, 20, 35
+	m.good = 2*l.unloaded(t) + 50
+	r := m.run()
+	if least := int(0.9 * 15 * l.capacity); r.goodput() < least {
+		t.Errorf("%d good answers in 15 s, want at least %d; %+v", r.goodput(), least, m.limiters[0].State())
+	}
+}
+
+func TestFewRequestsEndAMeasurement(t *testing.T) {
+	l, now := single(t, Config{Min: 5, Max: 500}), int64(0)
+	l.control.limit, l.control.unloaded, l.control.start = 100, 1e7, start{over: true}
+	for !l.State().Measuring {
+		l.control.bound = true
+		feed(l, &now, 1, Answered, 10*time.Millisecond)
+	}
+	now += int64(time.Minute)
+	feed(l, &now, 2, Answered, 10*time.Millisecond)
+	if s := l.State(); s.Measuring || s.Limit < 90 {
+		t.Errorf("state is %+v a minute later, want the limit of before", s)
+	}
+}
+
+// Measurements are at multiples of the wall clock, also after it was set.
+func TestMeasurementsFollowAClockThatIsSet(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 3 * time.Second, -7300 * time.Millisecond, 24 * time.Hour} {
+		c := control{ahead: ahead}
+		for now := int64(48 * time.Hour); now < int64(48*time.Hour+time.Minute); now += int64(777 * time.Millisecond) {
+			next := c.after(now, probeEvery)
+			if wall := next + int64(ahead); wall%int64(probeEvery) != 0 || next <= now || next > now+int64(probeEvery) {
+				t.Fatalf("after %d is %d, which is %d of a clock that is %v ahead", now, next, wall, ahead)
+			}
 		}
 	}
 }

@@ -148,6 +148,30 @@ func TestProcessesShareAService(t *testing.T) {
 	}
 }
 
+// Small limits refuse more critical requests, fixed ones too; a larger reserve keeps room for them.
+func TestALargerReserveKeepsCriticalRequestsOfManyProcesses(t *testing.T) {
+	l := loads[0]
+	good := 2*l.unloaded(t) + 50
+	for _, n := range []int{1, 4, 8} {
+		best, fixed := l.best(t, n, good)
+		critical := func(least, most int, reserve float64) float64 {
+			classes := []Class{{"critical", 0}, {"default", reserve}, {"batch", 0.5}}
+			m := l.model(3, limiters(t, n, Config{Min: least, Max: most, Classes: classes, Queue: shortQueue})...)
+			m.good = good
+			r := m.run()
+			t.Logf("%d processes, limits from %d to %d, default leaves %.0f %%: %.1f %% of the best fixed limit, p99 "+
+				"%.0f ms of %.0f, critical lost %.2f %%", n, least, most, 100*reserve,
+				100*float64(r.goodput())/float64(best), r.p99(), good, lost(&r, 0))
+			return lost(&r, 0)
+		}
+		small, large := critical(2, 5000, 0.2), critical(2, 5000, 0.4)
+		if fixed := critical(fixed, fixed, 0.2); large > 0.5 || n > 1 && (large >= small || large >= fixed) {
+			t.Errorf("%d processes lose %.2f %% of the critical requests, %.2f %% with a small reserve, and %.2f %% with "+
+				"fixed limits; allowed: 0.5 %%, and less than the others", n, large, small, fixed)
+		}
+	}
+}
+
 // A service that refuses what is too much, at once, and has the same latency up to there.
 func TestAIMDFollowsRefusals(t *testing.T) {
 	l := loads[0]

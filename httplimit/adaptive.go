@@ -2,10 +2,12 @@ package httplimit
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproject/weir/adaptive"
@@ -17,10 +19,11 @@ import (
 // the middleware of rate limits, so that a request that these refuse takes no place. A request beyond the limit is
 // answered 503 with Retry-After: 1. The options define the form of that response; their other fields have no effect.
 //
-// A request is in progress until the handler returns, or until it flushes or hijacks the response, which is then a
-// stream; the latency is the time up to there. Status 503 and 504 count as overload. Other statuses from 500, 429, a
-// panic and a client that left are ignored. The latency includes the time in which the handler reads the body of the
-// request: bound the time that clients may take to send a body, by [http.Server.ReadTimeout].
+// A request is in progress until the handler returns, or until it flushes or hijacks the response or writes more than
+// 2 KiB, which is then a stream that its client may read slowly. The latency is the time up to there, without the time
+// in which the handler waits for the body of the request. If it waits longer than 100 ms at a time, others may have the
+// place meanwhile. Status 503 and 504, and the end of a context by a deadline, count as overload; a client that left
+// counts as [adaptive.Abandoned]. Other statuses from 500, 429, and a panic are ignored.
 func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options *Options) (
 	func(http.Handler) http.Handler, error,
 ) {
@@ -44,6 +47,9 @@ func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options 
 			}
 			p := &place{ResponseWriter: w, request: r, limiter: limiter, began: time.Now()}
 			defer p.release(adaptive.Ignored) // if the handler panics
+			if r.Body != nil && r.Body != http.NoBody {
+				r.Body = &received{r.Body, p}
+			}
 			next.ServeHTTP(p, r)
 			p.over()
 		})
@@ -56,16 +62,37 @@ type place struct {
 	request *http.Request
 	limiter *adaptive.Limiter
 	began   time.Time
-	status  int // 0: not written yet
-	free    bool
+	reading atomic.Int64 // ns in which the handler waited for the body
+	status  int          // 0: not written yet
+	written int          // bytes
+	free    atomic.Bool
+}
+
+// A received is the body of a request.
+type received struct {
+	io.ReadCloser
+	place *place
+}
+
+// Read implements io.Reader.
+func (r *received) Read(b []byte) (int, error) {
+	if r.place.free.Load() {
+		return r.ReadCloser.Read(b)
+	}
+	began := time.Now()
+	defer func() { r.place.reading.Add(int64(time.Since(began))) }()
+	defer r.place.limiter.Receive()()
+	return r.ReadCloser.Read(b)
 }
 
 // over gives the place back when the head of the response is known.
 func (p *place) over() {
-	outcome := adaptive.Answered
+	outcome, ended := adaptive.Answered, p.request.Context().Err()
 	switch {
-	case p.request.Context().Err() != nil:
-		outcome = adaptive.Ignored
+	case errors.Is(ended, context.DeadlineExceeded):
+		outcome = adaptive.Overloaded
+	case ended != nil:
+		outcome = adaptive.Abandoned
 	case p.status == http.StatusServiceUnavailable, p.status == http.StatusGatewayTimeout:
 		outcome = adaptive.Overloaded
 	case p.status >= 500, p.status == http.StatusTooManyRequests:
@@ -75,9 +102,8 @@ func (p *place) over() {
 }
 
 func (p *place) release(outcome adaptive.Outcome) {
-	if !p.free {
-		p.free = true
-		p.limiter.Release(outcome, time.Since(p.began))
+	if !p.free.Swap(true) {
+		p.limiter.Release(outcome, time.Since(p.began)-time.Duration(p.reading.Load()))
 	}
 }
 
@@ -89,8 +115,22 @@ func (p *place) WriteHeader(status int) {
 	p.ResponseWriter.WriteHeader(status)
 }
 
+// buffered is the number of bytes that net/http writes without waiting for the client.
+const buffered = 2 << 10
+
+// Write implements http.ResponseWriter.
+func (p *place) Write(b []byte) (int, error) {
+	if p.written += len(b); p.written > buffered {
+		p.over()
+	}
+	return p.ResponseWriter.Write(b)
+}
+
 // ReadFrom implements io.ReaderFrom, by which a file is sent without a copy.
-func (p *place) ReadFrom(r io.Reader) (int64, error) { return io.Copy(p.ResponseWriter, r) }
+func (p *place) ReadFrom(r io.Reader) (int64, error) {
+	p.over()
+	return io.Copy(p.ResponseWriter, r)
+}
 
 // Flush implements http.Flusher.
 func (p *place) Flush() { _ = p.FlushError() }

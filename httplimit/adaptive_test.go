@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirproject/weir/adaptive"
@@ -67,6 +68,11 @@ func TestAdaptiveGivesPlacesBack(t *testing.T) {
 				io.Copy(io.Discard, conn)
 			}
 		},
+		"long response": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil { // the client does not read
+				w.Write(make([]byte, 4<<10))
+			}
+		},
 		"client that left": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +92,81 @@ func TestAdaptiveGivesPlacesBack(t *testing.T) {
 			released(t, limiter)
 			cancel()
 		})
+	}
+}
+
+// A client that stops sending holds no place, and another one's request is answered meanwhile.
+func TestAdaptiveSlowUploadsHoldNoPlace(t *testing.T) {
+	limiter, server := limited(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	body, send := io.Pipe()
+	defer send.Close()
+	go server.Client().Post(server.URL, "text/plain", body)
+	io.WriteString(send, "hello")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if s := limiter.State(); s.Classes[0].Admitted == 1 && s.InFlight == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the slow client holds its place")
+		}
+	}
+	response, err := server.Client().Get(server.URL)
+	if err != nil || response.StatusCode != 200 {
+		t.Errorf("answered %v, %v; want 200", response, err)
+	}
+	send.Close()
+	released(t, limiter)
+}
+
+// slowly is a body that takes a second.
+type slowly struct{ done bool }
+
+func (s *slowly) Read(b []byte) (int, error) {
+	if s.done {
+		return 0, io.EOF
+	}
+	time.Sleep(time.Second)
+	s.done = true
+	return copy(b, "hello"), nil
+}
+
+func TestAdaptiveLatencyHasNoUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := adaptive.New(adaptive.Config{Min: 1, Max: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit, _ := httplimit.Adaptive(limiter, nil, nil)
+		handler := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			time.Sleep(10 * time.Millisecond)
+		}))
+		for range 60 {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", &slowly{}))
+		}
+		if s := limiter.State(); s.Latency != 10*time.Millisecond || s.InFlight != 0 {
+			t.Errorf("state is %+v, want a latency of 10ms", s)
+		}
+	})
+}
+
+// A handler that ends at a deadline is too slow; a client that leaves early says nothing.
+func TestAdaptiveTellsDeadlinesFromClients(t *testing.T) {
+	past, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer end()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for ctx, overloaded := range map[context.Context]uint64{past: 1, left: 0} {
+		limiter, err := adaptive.New(adaptive.Config{Min: 1, Max: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit, _ := httplimit.Adaptive(limiter, nil, nil)
+		handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+		if s := limiter.State(); s.Overloaded != overloaded || s.InFlight != 0 {
+			t.Errorf("after %v the state is %+v, want %d overloaded", ctx.Err(), s, overloaded)
+		}
 	}
 }
 

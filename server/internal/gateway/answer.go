@@ -102,9 +102,10 @@ func answer(w http.ResponseWriter, r *http.Request, status int, say wording.Text
 // handler has returned.
 type upload struct {
 	io.ReadCloser
-	atEnd   func()     // called at EOF; may be nil
-	reading sync.Mutex // held during a Read
-	stopped bool       // guarded by reading
+	atEnd    func()     // called at EOF; may be nil
+	received func()     // called when reading has ended; may be nil
+	reading  sync.Mutex // held during a Read
+	stopped  bool       // guarded by reading
 
 	mu    sync.Mutex
 	begun bool
@@ -135,6 +136,9 @@ func (u *upload) note(err error) {
 	u.begun = true
 	if err != nil {
 		u.err, u.ended = err, time.Now()
+		if u.received != nil {
+			u.received()
+		}
 	}
 }
 

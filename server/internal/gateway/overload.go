@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"reflect"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // limiterOf returns the limiter of a service; nil: the service has no limit. old is the service of that name before a
-// reload, or nil: its limiter stays if the settings are equal, and its measurements stay if the algorithm is.
+// reload, or nil: its limiter stays if the settings are equal; otherwise its counts and measurements are adopted.
 func limiterOf(spec *rules.Service, old *service) (*adaptive.Limiter, error) {
 	if spec.Concurrency == nil {
 		return nil, nil
@@ -23,7 +24,7 @@ func limiterOf(spec *rules.Service, old *service) (*adaptive.Limiter, error) {
 		return old.limiter, nil
 	}
 	l, err := adaptive.New(*spec.Concurrency)
-	if err == nil && known && spec.Concurrency.Algorithm == old.spec.Concurrency.Algorithm {
+	if err == nil && known {
 		l.Adopt(old.limiter)
 	}
 	return l, err
@@ -62,6 +63,9 @@ func (*attributes) Descriptor(string) string { return "" }
 func (p *routedRequest) release(outcome adaptive.Outcome, took time.Duration) {
 	if p.admitted {
 		p.admitted = false
+		if p.body != nil && p.body.received != nil {
+			p.body.received()
+		}
 		p.route.service.limiter.Release(outcome, took)
 	}
 }
@@ -79,25 +83,32 @@ func (p *routedRequest) answered(r *http.Request, response *http.Response, err e
 	p.release(p.outcome(r, response, err, sent), time.Since(began))
 }
 
-// outcome classifies the end of a request. A 429 concerns the client. Other errors of a service are ignored, because
-// they often come faster than its answers.
+// outcome classifies the end of a request; sent: the client has sent its body. Slow or impatient clients cause no
+// overload. A 429 concerns the client. Other errors of a service are ignored: they often come faster than its answers.
 func (p *routedRequest) outcome(r *http.Request, response *http.Response, err error, sent bool) adaptive.Outcome {
 	if err != nil {
-		cause := context.Cause(r.Context())
-		if _, unread := p.body.used(); unread || cause != nil && cause != errTotal {
+		cause, not := context.Cause(r.Context()), (*notConnected)(nil)
+		switch {
+		case cause != nil && cause != errTotal && sent:
+			return adaptive.Abandoned
+		case cause != nil && cause != errTotal, !sent && !errors.As(err, &not):
 			return adaptive.Ignored
 		}
 		return adaptive.Overloaded
 	}
-	switch status := response.StatusCode; {
-	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout,
-		response.Header.Get("Grpc-Status") == "14": // UNAVAILABLE
+	status, call := response.StatusCode, response.Header.Get("Grpc-Status")
+	switch {
+	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout, call == "14": // UNAVAILABLE
 		return adaptive.Overloaded
-	case status >= 500, status == http.StatusTooManyRequests, !sent:
+	case status >= 500, status == http.StatusTooManyRequests, ignoredCalls[call], !sent:
 		return adaptive.Ignored
 	}
 	return adaptive.Answered
 }
+
+// ignoredCalls are the statuses of gRPC that are no answers: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED (the deadline is the
+// client's), RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL and DATA_LOSS.
+var ignoredCalls = map[string]bool{"1": true, "2": true, "4": true, "8": true, "12": true, "13": true, "15": true}
 
 // concurrency is the state of the limit for metrics and operators; nil without a limit.
 func (s *service) concurrency() *servermetrics.Concurrency {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/rules"
 )
 
@@ -97,4 +99,50 @@ routes: [{name: all, service: search}]`))
 			t.Errorf("the latency of the service is %v s, want %v s", c.Latency, answers.Seconds())
 		}
 	})
+}
+
+// Nothing that a client can cause counts as overload, or as a short latency.
+func TestClientsCauseNoOverload(t *testing.T) {
+	sending, failed, whole := &upload{begun: true}, &upload{err: io.ErrUnexpectedEOF}, &upload{err: io.EOF}
+	broken, refused := errors.New("connection reset"), &notConnected{errors.New("connection refused")}
+	status := func(status int, call string) *http.Response {
+		return &http.Response{StatusCode: status, Header: http.Header{"Grpc-Status": {call}}}
+	}
+	for i, c := range []struct {
+		response *http.Response
+		err      error
+		cause    error // of the end of the request
+		body     *upload
+		want     adaptive.Outcome
+	}{
+		{nil, context.Canceled, context.Canceled, nil, adaptive.Abandoned},
+		{nil, context.Canceled, context.Canceled, whole, adaptive.Abandoned},
+		{nil, context.Canceled, context.Canceled, sending, adaptive.Ignored},
+		{nil, context.Canceled, errTotal, whole, adaptive.Overloaded},
+		{nil, context.Canceled, errTotal, sending, adaptive.Ignored},
+		{nil, broken, nil, failed, adaptive.Ignored},
+		{nil, broken, nil, sending, adaptive.Ignored},
+		{nil, broken, nil, whole, adaptive.Overloaded},
+		{nil, refused, nil, sending, adaptive.Overloaded},
+		{status(200, ""), nil, nil, sending, adaptive.Ignored},
+		{status(200, "0"), nil, nil, whole, adaptive.Answered},
+		{status(200, "5"), nil, nil, nil, adaptive.Answered},
+		{status(200, "4"), nil, nil, nil, adaptive.Ignored},
+		{status(200, "8"), nil, nil, nil, adaptive.Ignored},
+		{status(200, "14"), nil, nil, nil, adaptive.Overloaded},
+		{status(429, ""), nil, nil, nil, adaptive.Ignored},
+		{status(503, ""), nil, nil, sending, adaptive.Overloaded},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if c.cause != nil {
+			cancel(c.cause)
+		}
+		r, _ := http.NewRequestWithContext(ctx, "POST", "/", nil)
+		p := &routedRequest{body: c.body}
+		sent, _ := c.body.sent()
+		if got := p.outcome(r, c.response, c.err, sent); got != c.want {
+			t.Errorf("case %d: outcome %d, want %d", i, got, c.want)
+		}
+		cancel(nil)
+	}
 }

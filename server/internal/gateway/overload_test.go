@@ -189,8 +189,12 @@ func TestReloadKeepsTheLimit(t *testing.T) {
 		t.Errorf("%+v, want the request in flight", c)
 	}
 	g.put(t, limitedService(service.URL, "min: 3, max: 100"))
-	if c := g.concurrency(); c.Limit != 7 || c.Min != 3 || c.Classes[0].Admitted != 1 {
-		t.Errorf("%+v, want the limit 7 of before", c)
+	if c := g.concurrency(); c.Limit != 7 || c.Min != 3 || c.Classes[0].Admitted != 1 || c.InFlight != 1 {
+		t.Errorf("%+v, want the limit 7 of before, and the request in flight", c)
+	}
+	g.put(t, strings.Replace(limitedService(service.URL, "min: 5, max: 100"), "gradient", "aimd", 1))
+	if c := g.concurrency(); c.Limit != 5 || c.Classes[0].Admitted != 1 || c.InFlight != 1 {
+		t.Errorf("%+v, want the counts of before with another algorithm", c)
 	}
 	statuses <- 200
 	<-answer
@@ -199,4 +203,34 @@ func TestReloadKeepsTheLimit(t *testing.T) {
 	if c := g.concurrency(); c != nil {
 		t.Errorf("%+v, want none", c)
 	}
+}
+
+// Clients that send slowly, or stop, do not take the places of others.
+func TestSlowUploadsHoldNoPlace(t *testing.T) {
+	service := open(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	g := routed(t, limitedService(service.URL, "min: 1, max: 1"), "")
+	body, send := io.Pipe()
+	defer send.Close()
+	slow := make(chan *http.Response, 1)
+	go func() {
+		response, err := g.server.Client().Post(g.server.URL+"/", "text/plain", body)
+		if err != nil {
+			t.Error(err)
+		}
+		slow <- response
+	}()
+	io.WriteString(send, "hello")
+	g.until(t, "the slow request holds no place", func(c *servermetrics.Concurrency) bool {
+		return c.Classes[0].Admitted == 1 && c.InFlight == 0
+	})
+	if quick := <-g.get(t); quick.StatusCode != 200 {
+		t.Errorf("answered %d, want 200", quick.StatusCode)
+	}
+	send.Close()
+	response := <-slow
+	text, _ := io.ReadAll(response.Body)
+	if response.StatusCode != 200 || string(text) != "hello" {
+		t.Errorf("answered %d %q, want the body", response.StatusCode, text)
+	}
+	g.until(t, "none in flight", func(c *servermetrics.Concurrency) bool { return c.InFlight == 0 })
 }

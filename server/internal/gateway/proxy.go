@@ -285,6 +285,9 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	answer.body = &upload{ReadCloser: r.Body}
 	p.body = answer.body
+	if p.admitted {
+		p.body.received = p.route.service.limiter.Receive()
+	}
 	if most := p.maxBody(); most > 0 && r.ContentLength < 0 {
 		answer.body.ReadCloser = http.MaxBytesReader(w, r.Body, most)
 	}
