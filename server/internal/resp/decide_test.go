@@ -268,4 +268,12 @@ func TestBodiesAreNotKnown(t *testing.T) {
 	if got := c.reply(); !strings.HasPrefix(got, "-ERR") || !strings.Contains(got, "json.model") {
 		t.Error(got)
 	}
+
+	c = openWith(t, "rules: [{name: tool, preset: mcp, match: {path: /mcp}, key: [mcp.tool], limit: 1/1h}]").dial()
+	for _, command := range []string{"WEIR.DECIDE", "WEIR.PEEK"} {
+		c.want("-ERR a rule reads a message of the Model Context Protocol from this request, and a question has no body: "+
+			"ask POST /v1/decide of the HTTP API", w(command+" RULES path /mcp method POST")...)
+	}
+	c.verdict(w("WEIR.DECIDE RULES path /mcp method GET")...).are(t, "a stream of events", "granted 1")
+	c.verdict(w("WEIR.DECIDE RULES path /other method POST")...).are(t, "another place", "granted 1")
 }

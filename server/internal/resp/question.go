@@ -3,6 +3,7 @@ package resp
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -102,8 +103,16 @@ func (q *question) read(c *conn, words [][]byte, may permission) error {
 	} else if q.id == "" {
 		return errors.New("FOR needs an ID, which is kept for that time")
 	}
+	if may >= claimsAndMore && q.rules && strings.EqualFold(q.request.Method, http.MethodPost) &&
+		c.server.gate.Rules().ExpectsMessages(&q.request) {
+		return errMessages
+	}
 	return nil
 }
+
+// errMessages refuses a request that would pass by the rules about its message, because they cannot see it.
+var errMessages = errors.New("a rule reads a message of the Model Context Protocol from this request, and a question has " +
+	"no body: ask POST /v1/decide of the HTTP API")
 
 // clause reads the clause at the beginning, and returns its number of words.
 func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err error) {
