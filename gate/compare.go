@@ -54,7 +54,7 @@ func (v *Verdict) comparable(i int, asked int64) int64 {
 
 // followCandidate makes the claims of the candidate of the rule that has the ith claim as its first.
 func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
-	rule, class, key, cost := v.about[i].rule, v.about[i].class, v.claims[i].Key, v.claims[i].Cost
+	rule, class, key, cost := v.about[i].rule, v.about[i].class, v.claims[i].Key, v.costFrom(i)
 	c := rule.Candidate()
 	f := follower{rule: rule, live: i, from: len(v.claims), to: len(v.claims)}
 	if c.Keyed() {
@@ -76,6 +76,14 @@ func (v *Verdict) followCandidate(r *rules.Request, i int, ask *Ask) {
 	f.to = len(v.claims)
 	v.hold(f.from, ask)
 	v.followers = append(v.followers, f)
+}
+
+// costFrom is the cost of a rule by its claims from the ith on. Claims on concurrency limits may cost less than others.
+func (v *Verdict) costFrom(i int) (cost int64) {
+	for j := i; j < v.enforced && v.about[j].rule == v.about[i].rule; j++ {
+		cost = max(cost, v.claims[j].Cost)
+	}
+	return cost
 }
 
 // recordCandidate records the result of a candidate beside the result of its rule.

@@ -94,7 +94,7 @@ func TestAnExplanationHasTheShare(t *testing.T) {
 	ask := func(user, class string, cost, times int64) *gate.Share {
 		request := &rules.Request{User: user, Service: class}
 		var v gate.Verdict
-		if err := g.Decide(t.Context(), request, gate.Ask{Times: times, Cost: &cost}, &v); err != nil {
+		if err := g.Decide(t.Context(), request, gate.Ask{Times: times, Cost: &cost, HoldsCost: true}, &v); err != nil {
 			t.Fatal(err)
 		}
 		return v.Explain(nil, request).Rules[0].Limits[0].Standing

@@ -166,8 +166,12 @@ type Ask struct {
 	// Times is the number of identical requests to decide at once. 0 charges no unit, and decides shadow rules whatever
 	// the outcome.
 	Times int64
-	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules.
+	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules. Concurrency limits
+	// have the rule's own cost, which is 1 if it states none: a slot is a request, however many tokens that takes. Of a
+	// Cost of 0, which asks, they are not held.
 	Cost *int64
+	// HoldsCost says that Cost is of concurrency limits too: the caller asks for so many slots.
+	HoldsCost bool
 	// Lease is the id of the units that concurrency limits hold; "" generates one. A repeat with the same id is the
 	// same lease, so it is safe.
 	Lease string

@@ -53,6 +53,9 @@ func (v *Verdict) addLimits(
 	for _, limit := range limits {
 		v.addLimit(rule, r, class, &claim, limit)
 	}
+	if err := v.slots(from, rule, r, ask); err != nil {
+		return err
+	}
 	ids := rule.IDs()
 	if ids == nil || ask.Times != 1 {
 		return nil

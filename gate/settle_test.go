@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weirproject/weir"
@@ -38,6 +39,38 @@ rules:
 		}
 		if err := g.Reset(t.Context(), &v); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestASlotIsARequest: a cost that comes with the call, such as tokens, is no number of slots; the rule states that, or
+// the caller asks for slots.
+func TestASlotIsARequest(t *testing.T) {
+	const text = `
+rules:
+  - {name: tokens, limit: [fixed_window 1000/1h, concurrency 9 ttl 1h]}
+  - {name: stated, cost: {default: 2, from: header.X-Slots, max: 9}, limit: concurrency 9 ttl 1h}
+  - {name: fixed, cost: 3, limit: concurrency 9 ttl 1h}
+  - {name: candidate, limit: [concurrency 9 ttl 1h, fixed_window 1000/1h], candidate: {limit: fixed_window 1000/1h}}
+`
+	for _, test := range []struct {
+		cost  int64
+		holds bool
+		want  []int64
+	}{
+		{7, false, []int64{7, 1, 2, 3, 1, 7, 7}},
+		{7, true, []int64{7, 7, 7, 3, 7, 7, 7}},
+		{0, false, []int64{0, 0, 0, 3, 0, 0, 0}},
+	} {
+		g := open(t, memstore.New(), text)
+		var v gate.Verdict
+		err := g.Decide(t.Context(), new(rules.Request), gate.Ask{Times: 1, Cost: &test.cost, HoldsCost: test.holds}, &v)
+		var costs []int64
+		for i := range v.Len() {
+			costs = append(costs, v.At(i).Claim.Cost)
+		}
+		if err != nil || !slices.Equal(costs, test.want) {
+			t.Errorf("%d units, of slots too: %v: costs are %v, want %v (%v)", test.cost, test.holds, costs, test.want, err)
 		}
 	}
 }

@@ -545,7 +545,7 @@ rules:
 		x, y, held := described{"a": "x", "b": "1"}, described{"a": "y"}, described{"b": "1"}
 		questions := together(t, g, part(x, 2, gate.Decided), part(y, 3, gate.Decided), part(x, 4, gate.Decided), part(y, 5, gate.Charge))
 		receipt := gate.ReceiptOf(questions)
-		if len(receipt) != 3 || left(t, g, x) != 14 || left(t, g, held) != 3 || left(t, g, y) != 12 {
+		if len(receipt) != 3 || left(t, g, x) != 14 || left(t, g, held) != 7 || left(t, g, y) != 12 {
 			t.Errorf("%d charges; left are %d, %d and %d", len(receipt), left(t, g, x), left(t, g, held), left(t, g, y))
 		}
 		rest, err := g.Respond(t.Context(), receipt, gate.Response{Status: 200})

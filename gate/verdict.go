@@ -458,6 +458,25 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string)
 	return units, err
 }
 
+// slots sets the cost of the claims of concurrency limits from a place on: see Ask.Cost.
+func (v *Verdict) slots(from int, rule *rules.Rule, r *rules.Request, ask *Ask) error {
+	if ask.Cost == nil || ask.HoldsCost || rule.FixedCost() {
+		return nil
+	}
+	for i := from; i < len(v.claims); i++ {
+		if c := &v.claims[i]; c.Limit.Leases() {
+			own, _, err := rule.CostOf(r)
+			if err != nil {
+				return err
+			}
+			if c.Cost = own; *ask.Cost == 0 {
+				c.Cost = 0
+			}
+		}
+	}
+	return nil
+}
+
 func (v *Verdict) add(rule *rules.Rule, claim weir.Claim) {
 	v.claims = append(v.claims, claim)
 	v.about = append(v.about, about{rule: rule})

@@ -48,7 +48,8 @@ type RuleOptions struct {
 	User func(context.Context, *Call) string
 	// Descriptor is the value of descriptor.NAME in rules; "" is missing.
 	Descriptor func(ctx context.Context, call *Call, name string) string
-	// Cost is the cost of a call, instead of the cost of rules without a number. It is called once per call.
+	// Cost is the cost of a call, instead of the cost of rules without a number; a concurrency limit has the cost of
+	// its rule, or 1. It is called once per call.
 	Cost func(context.Context, *Call) int64
 	// Messages, Exempt and Observe are as in [Options].
 	Messages *Server

@@ -77,7 +77,8 @@ type RuleOptions struct {
 	// again: the rules that chose the route, which then decide (see gate.Ask; nil: the rules in force), and a request
 	// that has its Client, and Path and Host in their form. Without a request the middleware reads it.
 	Read func(*http.Request) (*rules.Set, *rules.Request)
-	// Cost is the cost of a request, instead of the cost of rules without a number. It is called once per request.
+	// Cost is the cost of a request, instead of the cost of rules without a number; a concurrency limit has the cost of
+	// its rule, or 1. It is called once per request.
 	Cost func(*http.Request) int64
 	// Decoders read responses of which the body states the cost and is compressed. gzip is known.
 	Decoders Decoders

@@ -24,6 +24,7 @@ type ask struct {
 	id         string
 	keep       time.Duration // of the id
 	dryRun     bool
+	holds      bool // cost is of concurrency limits too
 	ttl        string
 }
 
@@ -59,25 +60,34 @@ func (a *ask) rulesRequest() *rules.Request {
 	return &a.request
 }
 
-// gateAsk is the ask for the gate. A claim without a cost has the cost of the ask.
+// gateAsk is the ask for the gate. A claim without a cost has the cost of the ask, unless it is on a concurrency limit:
+// see gate.Ask.
 func (a *ask) gateAsk(own []weir.Claim) gate.Ask {
 	// The store may keep the lease, and a's texts are in a buffer that the next request uses.
 	g := gate.Ask{Times: a.times, Lease: strings.Clone(a.lease), ID: a.id, Keep: a.keep, Rules: a.attributes.body.rules}
-	if a.cost >= 0 {
+	if g.HoldsCost = a.holds; a.cost >= 0 {
 		g.Cost = &a.cost
 	}
 	for i := range a.claims {
 		c := &a.claims[i].Claim
 		if c.Cost < 0 {
-			c.Cost = max(a.cost, 1)
-			if a.cost == 0 {
-				c.Cost = 0
-			}
+			c.Cost = a.costOf(c.Limit)
 		}
 		own = append(own, *c)
 	}
 	g.Claims = own
 	return g
+}
+
+// costOf is the cost of a claim that states none.
+func (a *ask) costOf(limit *weir.Limit) int64 {
+	switch {
+	case a.cost < 0:
+		return 1
+	case limit.Leases() && !a.holds:
+		return min(a.cost, 1)
+	}
+	return a.cost
 }
 
 // attributes are the parts of a request that have names.

@@ -107,6 +107,13 @@ func settleBody() *object {
 }
 
 func cost() field {
+	f := slots()
+	f.doc += " Concurrency limits without a cost of their own take 1, as a request is one at a time."
+	return f
+}
+
+// slots is the cost of an acquire.
+func slots() field {
 	return field{"cost", "Units, for the rules and claims without a cost of their own.",
 		units(0, func(c *call) *int64 { return &c.last().cost })}
 }
@@ -154,7 +161,8 @@ func claims(name string, more ...field) field {
 				text(1, maxLimit, func(c *call) *string { return &c.lastClaim().limit })},
 			{"key", "The key that is counted.",
 				text(1, weir.MaxKey, func(c *call) *string { return &c.lastClaim().Key })},
-			{"cost", "Units; the default is the cost beside the claims, or 1. 0 checks whether the limit is exceeded.",
+			{"cost", "Units; by default the cost beside the claims, as of rules, or 1. 0 checks whether the limit " +
+				"is exceeded.",
 				units(0, func(c *call) *int64 { return &c.lastClaim().Cost })},
 		}, more...)}
 	one := func(c *call) error {

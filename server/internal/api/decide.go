@@ -42,6 +42,12 @@ func (a *api) decide(ctx context.Context, c *call) error {
 	return nil
 }
 
+// acquire decides one ask. Its cost is the number of slots that it holds.
+func (a *api) acquire(ctx context.Context, c *call) error {
+	c.last().holds = true
+	return a.decideOne(ctx, c)
+}
+
 func (a *api) decideOne(ctx context.Context, c *call) error {
 	if err := c.complete(); err != nil {
 		return err

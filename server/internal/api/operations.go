@@ -50,8 +50,8 @@ func operations() map[string]*operation {
 			summary: "Settle a reservation at its actual cost, once",
 		},
 		"/v1/acquire": {
-			method: post, writes: true, run: (*api).decideOne,
-			body: askBody("Acquire", claims("Claim", claimOf()...), cost(), lease()), answers: []any{answer{}},
+			method: post, writes: true, run: (*api).acquire,
+			body: askBody("Acquire", claims("Claim", claimOf()...), slots(), lease()), answers: []any{answer{}},
 			summary: "Hold units of concurrency limits",
 		},
 		"/v1/renew": {

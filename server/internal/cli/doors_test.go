@@ -9,9 +9,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weirproject/weir/internal/redistest"
 	"github.com/weirproject/weir/internal/redistest/certtest"
@@ -191,6 +195,87 @@ func TestHealthAnswersAnyHost(t *testing.T) {
 	} {
 		if text := ask(test.head); !strings.Contains(text, " "+test.status+"\r\n") || !strings.Contains(text, test.body) {
 			t.Errorf("%q is answered\n%s\nwant %s and %s", test.head, text, test.status, test.body)
+		}
+	}
+	p.end()
+}
+
+// TestASlotIsARequest: at each front end a request takes one slot, however many tokens it takes; only acquire asks for
+// slots.
+func TestASlotIsARequest(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir(), "weir.yaml", `
+server: {trusted_proxies: [127.0.0.1]}
+rules:
+  - name: tokens
+    match: {any: [{path: /chat}, {descriptor: {chat: "1"}}]}
+    cost: {from: header.X-Tokens, default: 1, max: 1000}
+    limit: fixed_window 100000/1h
+  - {name: slots, match: {any: [{path: /chat}, {descriptor: {chat: "1"}}]}, limit: concurrency 9 ttl 1h}
+`)
+	p := call{}.serve(t, "--config", file, "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gateway", "127.0.0.1:0",
+		"--upstream", "demo")
+	tokens := 100_000
+	took := func(at, text string, units, slots int) {
+		t.Helper()
+		tokens -= units
+		want := regexp.MustCompile(fmt.Sprintf(`(?s)\b%d\b.*\b%d\b`, tokens, 9-slots))
+		if !want.MatchString(text) {
+			t.Errorf("%s: %s; want %d tokens and %d slots left", at, text, tokens, 9-slots)
+		}
+	}
+	const chat = `"request": {"path": "/chat"}`
+	remaining := func(path, body string) string {
+		_, _, answer := post(t, p.at("http")+path, body)
+		_, checks, _ := strings.Cut(answer, `"checks"`)
+		if _, token, held := strings.Cut(answer, `"token":"`); held {
+			token, _, _ = strings.Cut(token, `"`)
+			end, rest := "/v1/release", `"}`
+			if path == "/v1/reserve" {
+				end, rest = "/v1/settle", `", "actual": 300}`
+			}
+			if status, _, text := post(t, p.at("http")+end, `{"token": "`+token+rest); status != 200 {
+				t.Errorf("%s: %d %s", end, status, text)
+			}
+		}
+		return strings.Join(regexp.MustCompile(`"remaining":\d+`).FindAllString(checks, -1), " ")
+	}
+	took("decide", remaining("/v1/decide", `{`+chat+`, "cost": 300}`), 300, 1)
+	took("peek", remaining("/v1/peek", `{`+chat+`, "cost": 300}`), 0, 0)
+	took("reserve", remaining("/v1/reserve", `{`+chat+`, "cost": 300}`), 300, 1)
+	took("claims", remaining("/v1/reserve", `{"claims": [{"name": "tokens", "limit": "fixed_window 100000/1h", "key": "all"}, `+
+		`{"name": "slots", "limit": "concurrency 9 ttl 1h", "key": "all"}], "cost": 300}`), 300, 1) // the keys of the rules
+	took("acquire", remaining("/v1/acquire", `{`+chat+`, "cost": 3}`), 3, 3)
+
+	_, address, _ := strings.Cut(p.at("resp"), "://")
+	resp := hold(t, address)
+	lines := bufio.NewReader(resp)
+	say := func(command, until string) {
+		fmt.Fprint(resp, command+"\r\n")
+		for line := ""; line != until+"\r\n"; {
+			var err error
+			if line, err = lines.ReadString('\n'); err != nil || line[0] == '-' {
+				t.Fatalf("%s: %q %v", command, line, err)
+			}
+		}
+	}
+	say("WEIR.DECIDE RULES COST 300 path /chat LEASE mine", "degraded")
+	took("RESP", remaining("/v1/peek", `{`+chat+`, "cost": 0}`), 300, 1)
+	say("WEIR.RELEASE mine RULES path /chat", ":1")
+
+	limits := ratelimit.NewRateLimitServiceClient(dialGRPC(t, p, nil))
+	answer, err := limits.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "any", HitsAddend: 300,
+		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "chat", Value: "1"}}}}})
+	if err != nil || answer.OverallCode != ratelimit.RateLimitResponse_OK {
+		t.Errorf("rate limit service: %v %v", answer, err)
+	}
+	tokens -= 300
+	for at, url := range map[string]string{"gateway": p.at("gateway") + "/chat", "forward-auth": p.at("http") + "/v1/forward-auth"} {
+		status, header, _ := get(t, url, "X-Tokens", "300", "X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/chat",
+			"X-Forwarded-Host", "localhost")
+		took(at, header.Get("Ratelimit"), 300, 1)
+		if status != 200 && status != 404 {
+			t.Errorf("%s: %d", at, status)
 		}
 	}
 	p.end()

@@ -111,8 +111,8 @@ func (q *question) read(c *conn, words [][]byte, may permission) error {
 }
 
 // errMessages refuses a request that would pass by the rules about its message, because they cannot see it.
-var errMessages = errors.New("a rule reads a message of the Model Context Protocol from this request, and a question has " +
-	"no body: ask POST /v1/decide of the HTTP API")
+var errMessages = errors.New("a rule reads a message of the Model Context Protocol from this request, and a question " +
+	"has no body: ask POST /v1/decide of the HTTP API")
 
 // clause reads the clause at the beginning, and returns its number of words.
 func (q *question) clause(c *conn, words [][]byte, may permission) (n int, err error) {

@@ -137,7 +137,8 @@ func (s *service) trial(ctx context.Context, c *call, i int) bool {
 	}
 	for _, rule := range p.verdict.Matched() {
 		if rule.Mode() == rules.Shadow && !rule.Unlimited() {
-			return s.gate.Decide(ctx, q.Request, gate.Ask{Cost: q.Ask.Cost}, &p.verdict) == nil
+			look := gate.Ask{Cost: q.Ask.Cost, HoldsCost: q.Ask.HoldsCost}
+			return s.gate.Decide(ctx, q.Request, look, &p.verdict) == nil
 		}
 	}
 	return false

@@ -207,7 +207,7 @@ func (p *part) limit(r *ratelimit.RateLimitRequest, l *common.RateLimitDescripto
 func (p *part) block(q *gate.Question) {
 	if q.Act == gate.Decided {
 		p.hits = max(p.hits, 2)
-		q.Ask.Cost = &p.hits
+		q.Ask.Cost, q.Ask.HoldsCost = &p.hits, true
 	}
 }
 
