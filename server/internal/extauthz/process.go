@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	mode "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -100,12 +101,20 @@ func (p *processor) described(ctx context.Context, m *process.ProcessingRequest)
 	if err != nil {
 		return nil, err
 	}
-	for _, values := range m.GetAttributes() {
-		request.RemoteAddr = values.GetFields()["source.address"].GetStringValue()
-	}
+	request.RemoteAddr, _ = attribute(m, "source.address")
 	p.leaveOutEnvoy(ctx, request)
 	request.Body, request.ContentLength = http.NoBody, 0
 	return request, nil
+}
+
+// attribute is a value that the filter adds to a message.
+func attribute(m *process.ProcessingRequest, name string) (value string, sent bool) {
+	for _, values := range m.GetAttributes() {
+		if field, ok := values.GetFields()[name]; ok {
+			return field.GetStringValue(), true
+		}
+	}
+	return "", false
 }
 
 // declared is the length of a body according to its header; -1: it is not known.
@@ -253,13 +262,18 @@ func (x *exchange) changed(r *http.Request) http.Header {
 func (x *exchange) take(w http.ResponseWriter, m *process.ProcessingRequest, own http.Header) (
 	answer *process.ProcessingResponse, ended bool) {
 	answer = new(process.ProcessingResponse)
+	details, known := attribute(m, "response.code_details")
 	switch m := m.GetRequest().(type) {
 	case *process.ProcessingRequest_RequestBody:
 		answer.Response = &process.ProcessingResponse_RequestBody{RequestBody: &process.BodyResponse{}}
 	case *process.ProcessingRequest_RequestTrailers:
 		answer.Response = &process.ProcessingResponse_RequestTrailers{RequestTrailers: &process.TrailersResponse{}}
 	case *process.ProcessingRequest_ResponseHeaders:
-		w.WriteHeader(x.head(w.Header(), m.ResponseHeaders.GetHeaders()))
+		code := x.head(w.Header(), m.ResponseHeaders.GetHeaders())
+		if unseen(code, details, known) {
+			httplimit.Unfinished(w)
+		}
+		w.WriteHeader(code)
 		ended = m.ResponseHeaders.GetEndOfStream()
 		answer.Response = &process.ProcessingResponse_ResponseHeaders{ResponseHeaders: &process.HeadersResponse{
 			Response: &process.CommonResponse{HeaderMutation: &process.HeaderMutation{SetHeaders: rawOptions(own)}}}}
@@ -287,6 +301,25 @@ func (x *exchange) head(h http.Header, sent *core.HeaderMap) (code int) {
 		}
 	}
 	return max(code, http.StatusContinue)
+}
+
+// notSent begin the details of responses that Envoy makes for a request that the service surely did not get.
+var notSent = []string{"no_healthy_upstream", "cluster_not_found", "maintenance_mode", "overload", "direct_response",
+	unconnected + "local_connection_failure", unconnected + "remote_connection_failure",
+	unconnected + "connection_timeout", unconnected + "connection_failure", unconnected + "overflow",
+	unconnected + "remote_refused_stream_reset"}
+
+const unconnected = "upstream_reset_before_response_started{"
+
+// unseen reports whether Envoy responds in place of the service, whose response was not seen, as after a timeout.
+// Without details of the response, some responses of the service count as unseen too.
+func unseen(code int, details string, known bool) bool {
+	if !known {
+		return code >= http.StatusBadGateway && code <= http.StatusGatewayTimeout
+	}
+	failed := code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
+	return failed && details != "via_upstream" &&
+		!slices.ContainsFunc(notSent, func(begin string) bool { return strings.HasPrefix(details, begin) })
 }
 
 // part writes a part of the body. If the response ends early, its last event replaces the part.

@@ -37,7 +37,9 @@ type processed struct {
 	url    string
 	gate   *gate.Gate
 	server *grpcserver.Server
-	seen   chan string // the bodies that the service got
+
+	upstream *httptest.Server
+	seen     chan string // the bodies that the service got
 }
 
 func process(t *testing.T, text string, service http.HandlerFunc) *processed {
@@ -46,6 +48,7 @@ func process(t *testing.T, text string, service http.HandlerFunc) *processed {
 	filter, config := tree(t, p.extProc), tree(t, p.bootstrap)
 	at(t, filter, "typed_config", "grpc_service").(map[string]any)["initial_metadata"] = at(t, tree(t, p.withToken), "grpc_service", "initial_metadata")
 	at(t, at(t, config, manager...), "http_filters").([]any)[0] = filter
+	at(t, config, append(manager, "route_config", "virtual_hosts", 0, "routes", 0, "route")...).(map[string]any)["timeout"] = "2s"
 	whole, err := yaml.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +60,7 @@ func process(t *testing.T, text string, service http.HandlerFunc) *processed {
 		service(w, r)
 	}))
 	t.Cleanup(upstream.Close)
+	c.upstream = upstream
 	weirs := serve(t, text)
 	c.gate, c.server = weirs.gate, weirs.server
 	e := envoytest.Start(t, string(whole), "address: 0.0.0.0", "address: 127.0.0.1", "port_value: 10000", "port_value: 0",
@@ -396,4 +400,35 @@ func TestProcessorReadsABodyBeforeTrailers(t *testing.T) {
 		t.Errorf("%s, and the service got %s", response.Status, seen)
 	}
 	c.charged(98)
+}
+
+// TestProcessorKeepsTheCostOfUnseenResponses: Envoy answers for a service that takes too long or hangs up, and the service may
+// have done the work. A client can cause both, so such an answer must not be free.
+func TestProcessorKeepsTheCostOfUnseenResponses(t *testing.T) {
+	c := process(t, tokenRules, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/slow":
+			<-r.Context().Done()
+		case "/v1/hangs-up":
+			panic(http.ErrAbortHandler)
+		case "/v1/refuses":
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}
+	})
+	for i, test := range []struct {
+		path    string
+		status  int
+		charged int64
+	}{
+		{"/v1/slow", 504, 98}, {"/v1/hangs-up", 503, 2 * 98}, {"/v1/refuses", 504, 2 * 98}, {"/v1/closed", 503, 2 * 98},
+	} {
+		if test.path == "/v1/closed" {
+			c.upstream.CloseClientConnections()
+			c.upstream.Listener.Close()
+		}
+		if response := c.post(t.Context(), test.path, question); response.StatusCode != test.status {
+			t.Errorf("%d: %s", i, response.Status)
+		}
+		c.charged(test.charged)
+	}
 }
