@@ -29,11 +29,11 @@ func (g *Gate) ChargeStep(ctx context.Context, receipt Receipt, rule *rules.Rule
 	ctx, cancel := g.detached(ctx)
 	defer cancel()
 	var of []*Charged
-	shadow := false
+	shadow, now := false, g.inForce(receipt)
 	var claims []weir.Claim
 	for i := range receipt {
 		if c := &receipt[i]; c.Rule == rule && !c.Fixed && c.Claim.Lease == "" && !c.Claim.Once {
-			claim := c.Claim
+			claim := now[i].Claim
 			claim.Cost, claim.Delay, claim.Settle = units, 0, false
 			of, claims = append(of, c), append(claims, claim)
 			shadow = shadow || strings.HasPrefix(claim.Key, shadowed)

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/weirproject/weir/gate"
@@ -57,6 +58,34 @@ func TestStepsAreChargedAndSettled(t *testing.T) {
 		}
 		if got := 100 - v.At(0).Decision.Remaining; got != test.want || granted != test.granted {
 			t.Errorf("%+v: %d are charged, and %d steps granted", test, got, granted)
+		}
+	}
+}
+
+// TestStepsMeetTheLimitInForce: a limit that is lowered while a response is streamed grants no more steps than it has left.
+func TestStepsMeetTheLimitInForce(t *testing.T) {
+	for _, limit := range []string{"fixed_window %d/1d", "token_bucket %d/1d"} {
+		text := "rules: [{name: a, cost: {default: 3, settle: bytes}, charge: as_it_streams, stream: {step: 10}, limit: " + limit + "}]"
+		g := gatetest.New(t, memstore.New(), fmt.Sprintf(text, 1000))
+		var v gate.Verdict
+		if err := g.Decide(t.Context(), &rules.Request{}, gate.Once, &v); err != nil {
+			t.Fatal(err)
+		}
+		receipt, rule, granted := v.Receipt(), g.Rules().Rules()[0], 0
+		if err := g.Swap(compiled(t, fmt.Sprintf(text, 50))); err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			ok, _, err := g.ChargeStep(t.Context(), receipt, rule, 10, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				granted++
+			}
+		}
+		if granted > 4 {
+			t.Errorf("%s: %d steps of 10 are granted by 50 units", limit, granted)
 		}
 	}
 }
