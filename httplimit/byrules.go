@@ -430,19 +430,26 @@ func actual(c *gate.Charged, s *served) (units int64, ok bool, err error) {
 	return 0, false, err
 }
 
-// atLeast is the cost of the part of a response that has passed, if that is more than the charge. It is for responses
-// that do not state their cost: a client that leaves before the usage arrives must not get more than it pays for. If
-// the response was charged in steps, they include that part already.
+// atLeast is the cost of the part of a response that has passed, if that is more than the charge: its length, or the
+// usage that it has stated so far. It is for responses that do not state their whole cost: a client that leaves before
+// the last usage arrives must not get more than it pays for. If the response was charged in steps, they include the
+// length already.
 func (s *served) atLeast(c *gate.Charged) (units int64, ok bool) {
-	paced := s.meter.paces && !s.meter.pace.stopped
-	if status := s.status(); paced || status == 0 || status >= http.StatusBadRequest {
+	status := s.status()
+	if status == 0 || status >= http.StatusBadRequest {
 		return 0, false
 	}
-	units = c.Known + c.Rule.Passed(s.answer)
-	if _, _, steps := c.Rule.Steps(); steps { // the charge is of the prompt alone
-		units += c.Claim.Cost
+	charged := c.Claim.Cost + s.meter.pace.charged(c.Rule)
+	if paced := s.meter.paces && !s.meter.pace.stopped; !paced {
+		units = c.Known + c.Rule.Passed(s.answer)
+		if _, _, steps := c.Rule.Steps(); steps { // the charge is of the prompt alone
+			units += c.Claim.Cost
+		}
 	}
-	return units, units > c.Claim.Cost
+	if stated, err := c.Rule.Actual(s.answer); err == nil {
+		units = max(units, stated)
+	}
+	return units, units > charged
 }
 
 // lastLine is the last line of a trailer or a header field. The trailer is final, so it precedes.

@@ -137,6 +137,18 @@ func (p *paced) read(m *meter, b []byte) {
 	}
 }
 
+// charged is the number of units that a rule was charged by steps. A nil response was charged none.
+func (p *paced) charged(rule *rules.Rule) int64 {
+	if p != nil {
+		for i := range p.rules {
+			if p.rules[i].Rule == rule {
+				return p.rules[i].charged
+			}
+		}
+	}
+	return 0
+}
+
 // charge charges the piece to a rule up to a mark. n is the number of marks that it grants: if the units of all are not
 // left, some may be, which halving finds in a few calls.
 func (p *paced) charge(rule, marks int) (n int, wait time.Duration) {
