@@ -94,8 +94,8 @@ func all(t *testing.T, response *http.Response) string {
 }
 
 const (
-	question = `{"model":"m","max_tokens":93,"messages":[{"content":"two"}]}` // 93 and a quarter of 21 + 7 bytes
-	estimate = 93 + 5
+	question = `{"model":"m","max_tokens":93,"messages":[{"content":"two"}]}` // 93 and a quarter of 60 bytes
+	estimate = 93 + 15
 	answer   = `{"choices":[],"usage":{"total_tokens":17}}` + "\n"
 )
 
@@ -181,12 +181,12 @@ func TestClientFollowsStreams(t *testing.T) {
 }
 
 // TestClientThatLeaves: a response that is closed early, or that breaks off, stays at its estimate, or at the
-// prompt, which is five tokens, and what has passed.
+// prompt, which is 15 tokens, and what has passed.
 func TestClientThatLeaves(t *testing.T) {
 	for name, test := range map[string]struct {
 		sends string
 		want  int64
-	}{"less than estimated": {event, estimate}, "a usage that is not the last": {event + "data: {\"usage\":{\"total_tokens\":1}}\n\n", estimate}, "more": {strings.Repeat(event, 200), 5 + 200*7/4}} {
+	}{"less than estimated": {event, estimate}, "a usage that is not the last": {event + "data: {\"usage\":{\"total_tokens\":1}}\n\n", estimate}, "a usage so far": {event + "data: {\"usage\":{\"total_tokens\":700}}\n\n" + event, 700}, "more": {strings.Repeat(event, 200), 15 + 200*7/4}} {
 		for _, breaks := range []bool{false, true} {
 			c := newClient(t, openAIRule, false, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")

@@ -266,9 +266,9 @@ func TestMemoryOfLongResponses(t *testing.T) {
 }
 
 // TestStreamsWithoutUsageCostWhatPassed: a client that leaves before the usage, or asks for none, does not get more than
-// it pays: the prompt, which is one token here, and what has passed.
+// it pays: the prompt, and what has passed.
 func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
-	const passed = 400 // tokens: a fourth of the bytes
+	const passed, asked = 400, 17 // tokens: a fourth of the bytes
 	text := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("word", passed/2) + "\"}}]}\n\n"
 	text += text
 	for name, test := range map[string]struct {
@@ -279,17 +279,17 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 		zipped bool
 		want   int64
 	}{
-		"whole":                   {"", 200, 50, false, false, passed + 1},
-		"broken":                  {"", 200, 50, true, false, passed + 1},
-		"below the estimate":      {"", 200, 900, true, false, 901},
-		"an error":                {"", 500, 50, true, false, 51},
-		"compressed":              {"", 200, 50, true, true, passed + 1},
+		"whole":                   {"", 200, 50, false, false, passed + asked},
+		"broken":                  {"", 200, 50, true, false, passed + asked},
+		"below the estimate":      {"", 200, 900, true, false, 900 + asked},
+		"an error":                {"", 500, 50, true, false, 50 + asked},
+		"compressed":              {"", 200, 50, true, true, passed + asked},
 		"no count":                {"cost: {from: json.max_tokens, max: 500, settle: json.usage.n}, ", 200, 50, true, false, 50},
 		"a count of its own":      {"cost: {from: json.max_tokens, max: 500, settle: header.X}, stream: {count: 0.5 * bytes(json.choices.*.delta.content)}, ", 200, 1, true, false, 2 * passed},
-		"charged as it streams":   {"charge: as_it_streams, ", 200, 50, true, false, 401},
-		"compressed as it does":   {"charge: as_it_streams, ", 200, 50, true, true, 401},
-		"whole, as it streams":    {"charge: as_it_streams, ", 200, 50, false, false, 401},
-		"whole, with a text more": {"charge: as_it_streams, stream: {step: 1}, ", 200, 50, false, true, 401},
+		"charged as it streams":   {"charge: as_it_streams, ", 200, 50, true, false, passed + asked},
+		"compressed as it does":   {"charge: as_it_streams, ", 200, 50, true, true, passed + asked},
+		"whole, as it streams":    {"charge: as_it_streams, ", 200, 50, false, false, passed + asked},
+		"whole, with a text more": {"charge: as_it_streams, stream: {step: 1}, ", 200, 50, false, true, passed + asked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gateOf(t, newClock().store(), "\n  - {name: a, preset: openai, match: {path: /chat}, "+test.rule+"limit: fixed_window 1000/1m}")
@@ -327,6 +327,27 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 	}
 }
 
+// TestUsageSoFarIsPaid: of a stream that breaks off, the usage that it has stated so far is no less than its cost. Gemini
+// states one in each event, with the tokens of thoughts that no event has.
+func TestUsageSoFarIsPaid(t *testing.T) {
+	for _, charge := range []string{"", "charge: as_it_streams, ", "charge: as_it_streams, stream: {step: 900}, "} {
+		g := gateOf(t, newClock().store(), "\n  - {name: a, preset: gemini, match: {path: /chat}, "+charge+"limit: fixed_window 1000/1m}")
+		limit, _ := httplimit.ByRules(g, nil)
+		limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"word"}]}}],"usageMetadata":{"totalTokenCount":700}}`+"\n\n")
+			httplimit.Unfinished(w)
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/chat", strings.NewReader(`{"generationConfig":{"maxOutputTokens":90}}`)))
+		want := int64(700)
+		if strings.Contains(charge, "900") {
+			want = 900 + 11 // the step has charged more
+		}
+		if got := spent(t, g); got != want {
+			t.Errorf("%s%d are charged, want %d", charge, got, want)
+		}
+	}
+}
+
 // TestListsAreCutBetweenDocuments: a JSON list that is streamed, however its pieces are cut, ends with the error as the
 // last element after the elements that are charged, but for a piece that ended within the first one that is not.
 func TestListsAreCutBetweenDocuments(t *testing.T) {
@@ -334,6 +355,7 @@ func TestListsAreCutBetweenDocuments(t *testing.T) {
 		element   = `{"candidates":[{"content":{"parts":[{"text":"word"}]}}]}`
 		separator = "\n,\r\n"
 		elements  = 4
+		asked     = 4 // tokens
 	)
 	text := " [" + strings.Repeat(element+separator, elements-1) + element + "\n]\n"
 	for charged := range elements {
@@ -341,7 +363,7 @@ func TestListsAreCutBetweenDocuments(t *testing.T) {
 		begin := len(" [") + len(refused)
 		for split := range len(text) {
 			g := gateOf(t, newClock().store(), fmt.Sprintf("\n  - {name: a, preset: gemini, match: {path: /chat}, charge: as_it_streams, "+
-				"stream: {step: 2, overrun: cut}, limit: fixed_window %d/1m}", 1+charged))
+				"stream: {step: 2, overrun: cut}, limit: fixed_window %d/1m}", asked+charged))
 			limit, _ := httplimit.ByRules(g, nil)
 			w := httptest.NewRecorder()
 			limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -358,7 +380,7 @@ func TestListsAreCutBetweenDocuments(t *testing.T) {
 			if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != charged+1 || list[charged]["error"] == nil {
 				t.Fatalf("%d elements, cut at %d: %v: %s", charged, split, err, got)
 			}
-			if spent(t, g) != int64(1+charged) {
+			if spent(t, g) != int64(asked+charged) {
 				t.Fatalf("%d elements, cut at %d: %d are charged", charged, split, spent(t, g))
 			}
 		}

@@ -73,7 +73,7 @@ func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
 	body := request.json()
 	units, known := c.from.units(c.valueIn(request))
 	switch {
-	case !known || body != nil && body.unread() && len(c.from.paths()) > 0:
+	case !known || body != nil && body.unread() && c.from.readsJSON():
 		return c.missing("cost.from")
 	case units <= c.most:
 		return max(1, units), true, nil

@@ -212,7 +212,7 @@ func (r *Rule) SettlesBy() (length, body bool) {
 // Actual is the actual cost according to a response. The error is a *weir.InputError: the response does not state it.
 func (r *Rule) Actual(a *Answer) (units int64, err error) {
 	units, known := r.cost.settle.units(a.number)
-	if known {
+	if known && units <= weir.MaxUnits {
 		return units, nil
 	}
 	given := "no number"

@@ -46,12 +46,14 @@ func (r *Rule) Expect(dst []byte, request *Request) (class []byte, known, most i
 // lengths are the terms that measure values and bodies. open reports that a term asks for a number that the request
 // does not state.
 func (s sum) lengths(value func(*quantity) (*big.Rat, bool)) (terms sum, open bool) {
-	isNumber := func(q quantity) bool { return q.kind == jsonNumber || q.kind == attributed }
+	isNumber := func(q quantity) bool {
+		return q.kind == jsonNumber || q.kind == attributed || q.kind == largest
+	}
 	for _, t := range s {
 		there := slices.IndexFunc(t.of, func(q quantity) bool { _, ok := value(&q); return ok })
 		switch {
 		case there >= 0 && (t.of[there].kind == jsonSize || t.of[there].kind == bodySize):
-			terms = append(terms, term{t.weight, t.of[there : there+1]})
+			terms = append(terms, term{t.weight, t.times, t.of[there : there+1]})
 		case there < 0 || !isNumber(t.of[there]):
 			open = open || slices.ContainsFunc(t.of, isNumber)
 		}

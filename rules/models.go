@@ -10,8 +10,7 @@ import (
 // A modelAPI is what a preset knows of the API of language models: where tokens stand, and the form of its errors.
 type modelAPI struct {
 	word     string
-	most     string // the most tokens of the answer
-	prompt   string // a fourth of the prompt's bytes
+	most     string // the most tokens of all answers to the request
 	settle   string
 	count    string // of a stream: a fourth of the bytes of its text
 	asks     bool   // a stream states its usage only if the request asks for it
@@ -21,42 +20,52 @@ type modelAPI struct {
 // estimated is the cost of an answer if the request does not bound it.
 const estimated = 1000
 
-// toolsPrompt is the part of a prompt that describes tools.
-const toolsPrompt = "0.25 * bytes(json.tools)"
+// prompt is the estimate of a prompt: a fourth of the whole body. A sum of its known parts would leave out text that a
+// client puts elsewhere, such as into the schema of the answer.
+const prompt = "0.25 * bytes(json)"
 
-// modelAPIs are by the references of the APIs. Gemini reads names of both spellings, as ProtoJSON allows. Tokens that
-// Anthropic reads from its cache are not counted, as its own limits do not.
+// modelAPIs are by the references of the APIs. Of several names the largest number counts, since a service ignores
+// names that it does not know. Gemini reads names of both spellings, as ProtoJSON allows. Tokens that Anthropic
+// reads from its cache are not counted, as its own limits do not.
 var modelAPIs = []modelAPI{
-	{"openai", "json.max_completion_tokens or json.max_output_tokens or json.max_tokens or 1000",
-		"0.25 * bytes(json.messages) or bytes(json.input) or bytes(json.prompt) + 0.25 * bytes(json.instructions) + " +
-			toolsPrompt,
+	{"openai", "max(json.n, json.best_of) * max(json.max_completion_tokens, json.max_output_tokens, json.max_tokens) " +
+		"or 1000",
 		"json.usage.total_tokens or json.response.usage.total_tokens",
-		quarters("choices.*.delta.content", "choices.*.delta.reasoning_content",
-			"choices.*.delta.tool_calls.*.function.arguments", "choices.*.text", "delta"), true, shapeOpenAI},
-	{"anthropic", "json.max_tokens or 1000", "0.25 * bytes(json.messages) + 0.25 * bytes(json.system) + " + toolsPrompt,
+		quarters("choices.*.delta.content", "choices.*.delta.reasoning_content or choices.*.delta.reasoning",
+			"choices.*.delta.refusal", "choices.*.delta.tool_calls.*.function.arguments",
+			"choices.*.delta.function_call.arguments", "choices.*.text", "delta"), true, shapeOpenAI},
+	{"anthropic", "json.max_tokens or 1000",
 		"json.usage.input_tokens or json.message.usage.input_tokens + " +
 			"json.usage.cache_creation_input_tokens or json.message.usage.cache_creation_input_tokens + " +
 			"json.usage.output_tokens or json.message.usage.output_tokens",
 		quarters("delta.text", "delta.thinking", "delta.partial_json"), false, shapeAnthropic},
-	{"gemini", "json.generationConfig.maxOutputTokens or json.generationConfig.max_output_tokens or " +
-		"json.generation_config.maxOutputTokens or json.generation_config.max_output_tokens or 1000",
-		"0.25 * bytes(json.contents) + 0.25 * bytes(json.systemInstruction) or bytes(json.system_instruction) + " +
-			toolsPrompt,
+	{"gemini", geminiNumber("candidateCount", "candidate_count") + " * " +
+		geminiNumber("maxOutputTokens", "max_output_tokens") + " or 1000",
 		"json.usageMetadata.totalTokenCount",
 		quarters("candidates.*.content.parts.*.text", "candidates.*.content.parts.*.functionCall.args"), false,
 		shapeGemini},
 	{"ollama", "json.options.num_predict or 1000",
-		"0.25 * bytes(json.messages) or bytes(json.prompt) + 0.25 * bytes(json.system) + " + toolsPrompt,
 		"json.prompt_eval_count + json.eval_count",
 		quarters("message.content", "message.thinking", "message.tool_calls.*.function.arguments", "response",
 			"thinking"), false, shapeOllama},
 }
 
-// quarters is the sum of a fourth of the bytes of each value.
+// geminiNumber is the largest of a number of Gemini's configuration, by all its names.
+func geminiNumber(names ...string) string {
+	var paths []string
+	for _, config := range []string{"generationConfig", "generation_config"} {
+		for _, name := range names {
+			paths = append(paths, "json."+config+"."+name)
+		}
+	}
+	return "max(" + strings.Join(paths, ", ") + ")"
+}
+
+// quarters is the sum of a fourth of the bytes of each value, which may have several names.
 func quarters(paths ...string) string {
 	terms := make([]string, len(paths))
 	for i, path := range paths {
-		terms[i] = "0.25 * bytes(json." + path + ")"
+		terms[i] = "0.25 * bytes(json." + strings.ReplaceAll(path, " or ", ") or bytes(json.") + ")"
 	}
 	return strings.Join(terms, " + ")
 }
@@ -68,8 +77,8 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 		fields = append(fields, "match: {method: POST}")
 	}
 	if c := &s.Cost; c.Units == 0 && c.From == "" && c.Settle == "" && c.By == "" && !s.leases() {
-		if c.From, c.Settle = m.most+" + "+m.prompt, m.settle; s.Charge == ChargeStreaming {
-			c.From = m.prompt
+		if c.From, c.Settle = m.most+" + "+prompt, m.settle; s.Charge == ChargeStreaming {
+			c.From = prompt
 		}
 		if c.Max == 0 {
 			c.Max = s.mostOfAll()
@@ -81,7 +90,7 @@ func (m *modelAPI) expand(s *Spec) (fields []string) {
 			s.Unit = "tokens"
 			fields = append(fields, "unit: tokens")
 		}
-		fields = append(fields, "cost: {from: "+c.From+", default: "+strconv.FormatInt(c.Default, 10)+", max: "+
+		fields = append(fields, "cost: {from: '"+c.From+"', default: "+strconv.FormatInt(c.Default, 10)+", max: "+
 			strconv.FormatInt(c.Max, 10)+", settle: "+c.Settle+"}")
 	}
 	var stream []string

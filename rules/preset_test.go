@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -203,24 +204,45 @@ func TestPresetsOfModels(t *testing.T) {
 	}
 }
 
-// TestPresetsEstimate: the most tokens of the answer by any of its names, and all that is in the prompt.
+// TestPresetsEstimate: the most tokens of the answer by any of its names, as often as answers are asked for, and a fourth of
+// the body. Names that the service ignores make no request cheaper.
 func TestPresetsEstimate(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"max_tokens":90,"messages":["567890"]}`:                                               "openai 93",
-		`{"max_tokens":"90","input":"12345678","instructions":"1234","tools":[{"a":"345678"}]}`: "openai 97",
-		`{"max_tokens":90,"system":"12345678","tools":[12]}`:                                    "anthropic 93",
-		`{"generationConfig":{"maxOutputTokens":"90"},"systemInstruction":{"a":1}}`:             "gemini 92",
-		`{"generationConfig":{"max_output_tokens":90},"system_instruction":{"a":1}}`:            "gemini 92",
-		`{"generation_config":{"maxOutputTokens":90},"contents":[12]}`:                          "gemini 91",
-		`{"generation_config":{"max_output_tokens":90},"tools":[12]}`:                           "gemini 91",
-		`{"options":{"num_predict":90},"prompt":"12345678","system":"1234"}`:                    "ollama 93",
-		`{"options":{"num_predict":-1}}`:                                                        "ollama 1000",
+		`{"max_tokens":90,"messages":["567890"]}`:                                               "openai 90",
+		`{"max_tokens":"90","input":"12345678","instructions":"1234","tools":[{"a":"345678"}]}`: "openai 90",
+		`{"max_completion_tokens":1,"max_output_tokens":2,"max_tokens":90,"messages":[]}`:       "openai 90",
+		`{"messages":[],"max_tokens":1,"input":"1234567890","max_output_tokens":null}`:          "openai 1",
+		`{"n":3,"max_tokens":90}`:                                   "openai 270",
+		`{"n":3}`:                                                   "openai 3000",
+		`{"n":2,"best_of":4,"max_tokens":90}`:                       "openai 360",
+		`{"n":0,"max_tokens":90}`:                                   "openai 90",
+		`{"n":0.1,"max_tokens":90}`:                                 "openai 90",
+		`{"n":-3,"max_tokens":90}`:                                  "openai 90",
+		`{"n":1e20,"max_tokens":90}`:                                "openai 9000",
+		`{"n":1e400,"max_tokens":90}`:                               "openai 9000",
+		`{"max_tokens":1e18}`:                                       "openai 9000",
+		`{"max_tokens":1e30}`:                                       "openai 9000",
+		`{"max_tokens":1e400}`:                                      "openai 9000",
+		`{"max_tokens":1e-400}`:                                     "openai 0",
+		`{"max_tokens":9999999999999999999999999999999999999999}`:   "openai 9000",
+		`{"max_tokens":0.3333333333333333333333333333333333333333}`: "openai 0",
+		`{"max_tokens":-1e99}`:                                      "openai 1000",
+		`{"max_tokens":90,"system":"12345678","tools":[12]}`:        "anthropic 90",
+		`{"generationConfig":{"maxOutputTokens":"90"},"systemInstruction":{"a":1}}`:               "gemini 90",
+		`{"generationConfig":{"max_output_tokens":90},"system_instruction":{"a":1}}`:              "gemini 90",
+		`{"generation_config":{"maxOutputTokens":90},"contents":[12]}`:                            "gemini 90",
+		`{"generation_config":{"max_output_tokens":90},"tools":[12]}`:                             "gemini 90",
+		`{"generationConfig":{"maxOutputTokens":1},"generation_config":{"max_output_tokens":90}}`: "gemini 90",
+		`{"generationConfig":{"candidate_count":8,"maxOutputTokens":90}}`:                         "gemini 720",
+		`{"options":{"num_predict":90},"prompt":"12345678","system":"1234"}`:                      "ollama 90",
+		`{"options":{"num_predict":-1}}`:                                                          "ollama 1000",
 	} {
-		preset, units, _ := strings.Cut(want, " ")
+		preset, answer, _ := strings.Cut(want, " ")
 		set := loaded(t, "rules: [{name: a, limit: 9000/1m, preset: "+preset+"}]")
 		got, _, err := set.Rules()[0].CostOf(&rules.Request{Attributes: posted{attributes{}, set, body}})
-		if err != nil || fmt.Sprint(got) != units {
-			t.Errorf("%s costs %d (%v), want %s", body, got, err, want)
+		tokens, _ := strconv.Atoi(answer)
+		if units := min(9000, tokens+(len(body)+3)/4); err != nil || got != int64(units) {
+			t.Errorf("%s costs %d (%v), want %d", body, got, err, units)
 		}
 	}
 }
@@ -233,6 +255,10 @@ func TestPresetsCountStreams(t *testing.T) {
 		`{"choices":[{"delta":{"content":"12345678"}}]}`:                                            "openai",
 		`{"choices":[{"delta":{"reasoning_content":"12345678"}}]}`:                                  "openai",
 		`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"12345678"}}]}}]}`:            "openai",
+		`{"choices":[{"delta":{"function_call":{"arguments":"12345678"}}}]}`:                        "openai",
+		`{"choices":[{"delta":{"reasoning":"12345678"}}]}`:                                          "openai",
+		`{"choices":[{"delta":{"reasoning":"12345678","reasoning_content":"12345678"}}]}`:           "openai",
+		`{"choices":[{"delta":{"refusal":"12345678"}}]}`:                                            "openai",
 		`{"candidates":[{"content":{"parts":[{"text":"12345678"}]}},{"content":{"role":"model"}}]}`: "gemini",
 		`{"choices":[{"delta":{"content":"12345678"}},{"delta":{"content":null}}]}`:                 "openai",
 		`{"choices":[{"delta":{"content":"12345678"}},{"delta":{}}]}`:                               "openai",
@@ -321,6 +347,29 @@ func fileOf(t *testing.T, fields []string) *rules.File {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestUsageIsAskedOfEachStream: services read some other values as true, and ignore names in another case; neither is a way
+// to be charged a guess.
+func TestUsageIsAskedOfEachStream(t *testing.T) {
+	set := loaded(t, "rules: [{name: a, preset: openai, limit: 9000/1m}]")
+	for body, want := range map[string]string{
+		`{"stream":true}`:                       `{"stream_options":{"include_usage":true},"stream":true}`,
+		`{"stream":1}`:                          `{"stream_options":{"include_usage":true},"stream":1}`,
+		`{"stream":1.0}`:                        `{"stream_options":{"include_usage":true},"stream":1.0}`,
+		`{"stream":"True"}`:                     `{"stream_options":{"include_usage":true},"stream":"True"}`,
+		`{"stream":true,"Stream_Options":null}`: `{"stream_options":{"include_usage":true},"stream":true,"Stream_Options":null}`,
+		`{"stream":true,"stream_options":{"Include_Usage":false}}`: `{"stream":true,"stream_options":{"include_usage":true,"Include_Usage":false}}`,
+		`{"stream":false}`:   "",
+		`{"stream":0}`:       "",
+		`{"stream":"false"}`: "",
+		`{"stream":null}`:    "",
+		`{}`:                 "",
+	} {
+		if got := set.Rules()[0].Asking(set.ReadJSON([]byte(body))); string(got) != want {
+			t.Errorf("%s becomes %s, want %s", body, got, want)
+		}
+	}
 }
 
 // FuzzAsking: the body that asks for the usage is JSON, asks for it, and is otherwise the client's.

@@ -2,7 +2,11 @@ package rules
 
 import (
 	"cmp"
+	"math/big"
+	"slices"
+	"strings"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/jsonvalues"
 )
 
@@ -51,7 +55,7 @@ func (r *Rule) Passed(a *Answer) int64 {
 	if !known {
 		return 0
 	}
-	return units
+	return min(units, weir.MaxUnits)
 }
 
 // streams reads how a rule counts responses that are streams.
@@ -118,7 +122,7 @@ func (r *Rule) Asking(body *JSON) []byte {
 	stream, options, usage := body.at(streamPath), body.at(optionsPath), body.at(usagePath)
 	const member = `"include_usage":true`
 	switch {
-	case stream.Kind != jsonvalues.Bool || string(stream.Text) != "true" || options.Doubtful || usage.Doubtful:
+	case !isTrue(&stream):
 	case options.Kind == jsonvalues.Missing:
 		return document.WithMember(nil, `"`+optionsPath+`":{`+member+`}`)
 	case options.Kind == jsonvalues.Null:
@@ -129,6 +133,18 @@ func (r *Rule) Asking(body *JSON) []byte {
 		return document.With(&usage, "true")
 	}
 	return nil
+}
+
+// isTrue reports whether services may read a value as true: some take 1 and words for it.
+func isTrue(v *jsonvalues.Value) bool {
+	switch v.Kind {
+	case jsonvalues.Bool, jsonvalues.Text:
+		return slices.Contains([]string{"true", "t", "1", "on", "yes", "y"}, strings.ToLower(string(v.Text)))
+	case jsonvalues.Number:
+		n, ok := numberOf(string(v.Text))
+		return ok && n.Cmp(big.NewRat(1, 1)) == 0
+	}
+	return false
 }
 
 // Paths of OpenAI's API.

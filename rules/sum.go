@@ -2,7 +2,9 @@ package rules
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -16,18 +18,21 @@ import (
 // A sum is a cost that a request or a response states: the sum of its terms, rounded up to a whole unit once.
 type sum []term
 
-// A term is a weight times a quantity.
+// A term is a weight times a quantity, perhaps times a number that the request states, such as how many answers it
+// wants.
 type term struct {
-	weight *big.Rat // nil: 1
+	weight *big.Rat  // nil: 1
+	times  *quantity // nil: once; so is a number that is not there, or below 1
 	of     []quantity
 }
 
 // A quantity is one number of a request or a response. Of the quantities of a term the first that is there counts.
 type quantity struct {
 	kind   quantityKind
-	source source   // of an attribute
-	name   string   // of an attribute, or a path
-	value  *big.Rat // of a constant
+	source source     // of an attribute
+	name   string     // of an attribute, or a path
+	value  *big.Rat   // of a constant
+	among  []quantity // of the largest
 }
 
 type quantityKind uint8
@@ -36,17 +41,18 @@ const (
 	constant   quantityKind = iota
 	attributed              // header.NAME, query.NAME, descriptor.NAME
 	jsonNumber              // json.PATH, a number
-	jsonSize                // bytes(json.PATH), the length of a value
+	jsonSize                // bytes(json.PATH), the length of a value; without a path that of a body that is JSON
 	bodySize                // bytes, the length of the body
+	largest                 // max(json.PATH, json.PATH), the largest that is there
 )
 
 // sumSyntax are the allowed forms, but for the attributes.
-const sumSyntax = "json.PATH, bytes(json.PATH), bytes, numbers, and sums of these such as json.a + 4 * json.b; " +
-	"json.a or json.b is the first that there is"
+const sumSyntax = "json.PATH, bytes(json.PATH), bytes(json), bytes, numbers, and sums of these such as json.a + 4 * " +
+	"json.b; json.a or json.b is the first that there is, max(json.a, json.b) the largest; json.n * json.a multiplies"
 
 // single is the only quantity of a sum without weights and alternatives; nil of other sums.
 func (s sum) single() *quantity {
-	if len(s) == 1 && s[0].weight == nil && len(s[0].of) == 1 {
+	if len(s) == 1 && s[0].weight == nil && s[0].times == nil && len(s[0].of) == 1 {
 		return &s[0].of[0]
 	}
 	return nil
@@ -55,24 +61,39 @@ func (s sum) single() *quantity {
 // all calls each with every quantity.
 func (s sum) all(each func(*quantity)) {
 	for i := range s {
-		for j := range s[i].of {
-			each(&s[i].of[j])
+		eachOf(s[i].of, each)
+		if times := s[i].times; times != nil {
+			eachOf([]quantity{*times}, each)
 		}
+	}
+}
+
+func eachOf(list []quantity, each func(*quantity)) {
+	for i := range list {
+		each(&list[i])
+		eachOf(list[i].among, each)
 	}
 }
 
 // paths are the paths of JSON that the sum names.
 func (s sum) paths() (list []string) {
 	s.all(func(q *quantity) {
-		if (q.kind == jsonNumber || q.kind == jsonSize) && !slices.Contains(list, q.name) {
+		if (q.kind == jsonNumber || q.kind == jsonSize) && q.name != "" && !slices.Contains(list, q.name) {
 			list = append(list, q.name)
 		}
 	})
 	return list
 }
 
-// units is the sum, rounded up. It is not known if no quantity other than lengths of bodies is there, unless the sum
-// has no others, or if the result is too large. A constant that stands for a missing quantity is one that is there.
+// readsJSON reports whether the sum needs a body that is JSON.
+func (s sum) readsJSON() (reads bool) {
+	s.all(func(q *quantity) { reads = reads || q.kind == jsonNumber || q.kind == jsonSize })
+	return reads
+}
+
+// units is the sum, rounded up, and at most one unit more than any cost may be. It is not known if no quantity other
+// than lengths of bodies is there, unless the sum has no others. A constant that stands for a missing quantity is one
+// that is there.
 func (s sum) units(value func(*quantity) (*big.Rat, bool)) (units int64, known bool) {
 	total, stated, asked := new(big.Rat), false, false
 	for i := range s {
@@ -85,10 +106,8 @@ func (s sum) units(value func(*quantity) (*big.Rat, bool)) (units int64, known b
 			if !ok {
 				continue
 			}
-			if stated = stated || !always; t.weight != nil {
-				n = new(big.Rat).Mul(n, t.weight)
-			}
-			total.Add(total, n)
+			stated = stated || !always
+			total.Add(total, t.weighted(n, value))
 			break
 		}
 	}
@@ -99,22 +118,44 @@ func (s sum) units(value func(*quantity) (*big.Rat, bool)) (units int64, known b
 	if rest.Sign() > 0 {
 		up.Add(up, big.NewInt(1))
 	}
-	return up.Int64(), up.IsInt64() && up.Int64() <= weir.MaxUnits
+	if !up.IsInt64() {
+		return weir.MaxUnits + 1, true
+	}
+	return min(up.Int64(), weir.MaxUnits+1), true
 }
 
-// numberOf reads a number as JSON writes it; ok is false for one below 0, with more than 30 bytes, or with an exponent
-// that makes it absurd.
+// weighted is a number with the weight of the term.
+func (t *term) weighted(n *big.Rat, value func(*quantity) (*big.Rat, bool)) *big.Rat {
+	if t.weight != nil {
+		n = new(big.Rat).Mul(n, t.weight)
+	}
+	if t.times == nil {
+		return n
+	}
+	if times, ok := value(t.times); ok && times.Cmp(big.NewRat(1, 1)) > 0 {
+		n = new(big.Rat).Mul(n, times)
+	}
+	return n
+}
+
+// numberOf reads a number as JSON writes it; ok is false for one below 0. One that is too long for exact arithmetic is
+// rounded, and one over all costs stays over them.
 func numberOf(text string) (n *big.Rat, ok bool) {
-	if text == "" || len(text) > 30 {
+	if text == "" || text[0] == '-' && strings.Trim(text, "-0.eE+") != "" {
 		return nil, false
 	}
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		if exponent, err := strconv.Atoi(text[i+1:]); err != nil || exponent < -20 || exponent > 20 {
-			return nil, false
-		}
+	i := strings.IndexAny(text, "eE")
+	exponent, err := strconv.Atoi(text[i+1:])
+	if absurd := i >= 0 && (err != nil || exponent < -20 || exponent > 20); !absurd && len(text) <= 30 {
+		n, ok = new(big.Rat).SetString(text)
+		return n, ok && n.Sign() >= 0
 	}
-	n, ok = new(big.Rat).SetString(text)
-	return n, ok && n.Sign() >= 0
+	const over = 2 * weir.MaxUnits
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(f) {
+		return nil, false
+	}
+	return new(big.Rat).SetFloat64(min(f, over)), true
 }
 
 // isDecimal reports whether a text is digits, perhaps with a dot: services read such a text as a number.
@@ -130,8 +171,12 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 		return q.value, true
 	case body == nil:
 		return nil, false
+	case q.kind == largest:
+		return q.largest(body)
 	case q.kind == bodySize:
 		return new(big.Rat).SetInt64(max(0, body.length)), body.length >= 0
+	case q.name == "":
+		return new(big.Rat).SetInt64(max(0, body.length)), body.values != nil && !body.unread()
 	}
 	value := body.at(q.name)
 	switch {
@@ -139,12 +184,22 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 		return nil, false
 	case q.kind == jsonSize:
 		return new(big.Rat).SetInt64(value.Size), true
-	case value.Cut || value.Kind == jsonvalues.Text && !isDecimal(value.Text):
+	case value.Kind == jsonvalues.Text && (value.Cut || !isDecimal(value.Text)):
 		return nil, false
 	case value.Kind != jsonvalues.Number && value.Kind != jsonvalues.Text:
 		return nil, false
 	}
-	return numberOf(string(value.Text))
+	return numberOf(strings.TrimRight(string(value.Text), ".eE+-")) // of a long one the beginning
+}
+
+// largest is the largest number of a body that is there.
+func (q *quantity) largest(body *JSON) (most *big.Rat, ok bool) {
+	for i := range q.among {
+		if n, there := q.among[i].of(body); there && (most == nil || n.Cmp(most) > 0) {
+			most = n
+		}
+	}
+	return most, most != nil
 }
 
 // A sumReader reads the text of a sum.
@@ -184,7 +239,7 @@ func parseSum(text string, allowed []source) (s sum, complaint string) {
 func (r *sumReader) next() {
 	r.rest = strings.TrimLeft(r.rest, " ")
 	n := 0
-	for n < len(r.rest) && (strings.IndexByte(" +*()", r.rest[n]) < 0 || r.rest[n] == '*' && n > 0 &&
+	for n < len(r.rest) && (strings.IndexByte(" +*(),", r.rest[n]) < 0 || r.rest[n] == '*' && n > 0 &&
 		r.rest[n-1] == '.') {
 		n++
 	}
@@ -194,21 +249,28 @@ func (r *sumReader) next() {
 	r.word, r.rest = r.rest[:n], r.rest[n:]
 }
 
-// term reads [number *] quantity [or quantity …].
+// term reads [number *] [quantity *] quantity [or quantity …].
 func (r *sumReader) term() (t term, complaint string) {
+	place, misplaced := r.word+r.rest, false
 	q, complaint := r.quantity()
-	if complaint != "" {
-		return t, complaint
-	}
-	if r.word == "*" {
-		if q.kind != constant {
-			return t, fmt.Sprintf("at %.80q: a weight is a number, and stands first, as in 4 * json.a", "*"+r.rest)
+	for complaint == "" && r.word == "*" && !misplaced {
+		switch factor := q; {
+		case q.kind == constant && t.weight == nil && t.times == nil:
+			t.weight = q.value
+		case (q.kind == jsonNumber || q.kind == largest) && t.times == nil:
+			t.times = &factor
+		default:
+			misplaced = true
 		}
-		t.weight = q.value
 		r.next()
-		if q, complaint = r.quantity(); complaint != "" {
-			return t, complaint
-		}
+		q, complaint = r.quantity()
+	}
+	switch {
+	case misplaced || complaint == "" && t.times != nil && q.kind == constant:
+		return t, fmt.Sprintf("at %.80q: a weight is a number, and stands first, as in 4 * json.a; one number of the "+
+			"body may multiply, as in json.n * json.a", place)
+	case complaint != "":
+		return t, complaint
 	}
 	t.of = []quantity{q}
 	for r.word == "or" {
@@ -231,12 +293,18 @@ func (r *sumReader) quantity() (q quantity, complaint string) {
 	if word == "bytes" && r.word == "(" {
 		r.next()
 		path, ok := strings.CutPrefix(r.word, "json.")
-		r.next()
-		if !ok || !validPath(path) || r.word != ")" {
-			return q, fmt.Sprintf("at %.80q: allowed: bytes(json.PATH)", place)
+		ok = ok && validPath(path)
+		if r.word == "json" {
+			path, ok = "", true
+		}
+		if r.next(); !ok || r.word != ")" {
+			return q, fmt.Sprintf("at %.80q: allowed: bytes(json.PATH), bytes(json)", place)
 		}
 		r.next()
 		return quantity{kind: jsonSize, name: path}, ""
+	}
+	if word == "max" && r.word == "(" {
+		return r.largest(place)
 	}
 	if word == "bytes" {
 		return quantity{kind: bodySize}, ""
@@ -254,6 +322,25 @@ func (r *sumReader) quantity() (q quantity, complaint string) {
 		return q, "it ends where a quantity must follow"
 	}
 	return q, fmt.Sprintf("at %.80q: no such quantity", word)
+}
+
+// largest reads the rest of max(json.PATH, json.PATH).
+func (r *sumReader) largest(place string) (q quantity, complaint string) {
+	q.kind = largest
+	for r.word == "(" || r.word == "," {
+		r.next()
+		path, ok := strings.CutPrefix(r.word, "json.")
+		if !ok || !validPath(path) {
+			break
+		}
+		q.among = append(q.among, quantity{kind: jsonNumber, name: path})
+		r.next()
+	}
+	if r.word != ")" || len(q.among) > bounds.Terms {
+		return q, fmt.Sprintf("at %.80q: allowed: max(json.PATH, json.PATH), with at most %d", place, bounds.Terms)
+	}
+	r.next()
+	return q, ""
 }
 
 // attributeOf is the quantity of header.NAME and the like.

@@ -66,8 +66,8 @@ func (d *fixture) awaits(what string, ok func() bool) {
 	}
 }
 
-// prompt is the estimate of the prompt: a fourth of the bytes of its messages.
-const prompt = 7
+// prompt is the estimate of the prompt: a fourth of the bytes of the body.
+const prompt = 18
 
 func TestReportedUsageIsCharged(t *testing.T) {
 	d := open(t, madeUp)

@@ -35,10 +35,10 @@ func TestDecideReadsJSON(t *testing.T) {
 		status     int
 		want       []any
 	}{
-		{"/v1/chat", `{"max_tokens":93,"user":"ann","messages":[{"content":"two"}]}`, 200, []any{"checks.0.cost", 98, "checks.0.rule", "tokens", "checks.1", nil}},
-		{"/v1/chat", `{"max_tokens":900,"user":"ann"}`, 200, []any{"checks.0.cost", 900, "remaining", 2}},
+		{"/v1/chat", `{"max_tokens":93,"user":"ann","messages":[{"content":"two"}]}`, 200, []any{"checks.0.cost", 109, "checks.0.rule", "tokens", "checks.1", nil}},
+		{"/v1/chat", `{"max_tokens":880,"user":"ann"}`, 200, []any{"checks.0.cost", 888, "remaining", 3}},
 		{"/v1/chat", `{"max_tokens":900,"user":"ann"}`, 200, []any{"outcome", "refused"}},
-		{"/v1/chat", `{"max_tokens":1,"model":"large","us\u0065r":"bob"}`, 200, []any{"checks.1.rule", "large", "checks.0.remaining", 999}},
+		{"/v1/chat", `{"max_tokens":1,"model":"large","us\u0065r":"bob"}`, 200, []any{"checks.1.rule", "large", "checks.0.remaining", 986}},
 		{"/v1/chat", `{"max_tokens":1,"user":["ann"]}`, 400, []any{"field", "body json.user"}},
 		{"/v1/chat", `[{"max_tokens":1}]`, 400, nil},
 		{"/v1/chat", `null`, 200, []any{"checks.0.cost", 1000}},
@@ -64,8 +64,8 @@ func TestDecideReadsJSON(t *testing.T) {
 	s.post("/v1/decide", `{"request":{"method":"POST","path":"/mcp","headers":{"Mcp-Name":"sort"},"json":`+
 		`{"id":1,"method":"tools/call","params":{"name":"find"}}}}`).has(t, 400, "field", "request.json")
 	s.post("/v1/decide", `{"requests":[`+asked("/v1/chat", "")+`,`+asked("/v1/chat", `{"max_tokens":2,"user":"eve"}`)+`]}`).has(t, 200,
-		"answers.0.error.field", "request.json", "answers.1.checks.0.cost", 2)
-	s.post("/v1/peek", asked("/v1/chat", `{"user":"eve"}`)).has(t, 200, "remaining", 998, "checks.0.key", "json.user=3:eve")
+		"answers.0.error.field", "request.json", "answers.1.checks.0.cost", 10)
+	s.post("/v1/peek", asked("/v1/chat", `{"user":"eve"}`)).has(t, 200, "remaining", 990, "checks.0.key", "json.user=3:eve")
 	s.post("/v1/decide", asked("/v1/chat", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`)).has(t, 413)
 }
 
@@ -87,10 +87,10 @@ func TestSettleReadsJSON(t *testing.T) {
 		{`"json":{"error":{"message":"busy"}}`, 7, 400, `"actual":7`},
 		{`"json":{"usage":{"total_tokens":-1}},"status":200`, 8, 400, `"json":{"usage":{"total_tokens":8}}`},
 		{`"json":null`, 50, 400, `"actual":50`},
-		{`"status":200`, 50, 200, ""},
+		{`"status":200`, 58, 200, ""},
 	} {
 		reserved := s.post("/v1/reserve", asked("/v1/chat", `{"max_tokens":50,"user":"ann"}`))
-		reserved.has(t, 200, "checks.0.cost", 50)
+		reserved.has(t, 200, "checks.0.cost", 58)
 		token := reserved.at("reservation.token")
 		text := fmt.Sprintf(`{"token":%q,%s}`, token, test.settle)
 		a := s.post("/v1/settle", text)

@@ -162,7 +162,7 @@ func (p *prompt) body() (text string, estimate int64) {
 	field := map[int]string{0: `"messages":%s,"max_tokens":%d`, 1: `"messages":%s,"max_tokens":%d`,
 		2: `"contents":%s,"generationConfig":{"maxOutputTokens":%d}`, 3: `"messages":%s,"options":{"num_predict":%d}`}[p.api]
 	text = fmt.Sprintf(`{"model":"m","stream":%t,`+field+`}`, p.stream, messages, p.most)
-	return text, p.most + int64(len(messages)+3)/4
+	return text, p.most + int64(len(text)+3)/4
 }
 
 // send sends the prompt. It returns the status.

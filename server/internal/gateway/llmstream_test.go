@@ -127,10 +127,10 @@ func TestStreamsShareWhatIsLeft(t *testing.T) {
 				}
 				return
 			}
-			// Each stream has reserved a unit for its prompt, which is a text of two bytes. Each event that is not charged
+			// Each stream has reserved eleven units for its prompt, a text of 42 bytes. Each event that is not charged
 			// is one unit, so that the whole budget is used, of which each stream may have a part of a step left.
 			charged := spentOn(t, e, 0, budget)
-			if charged != budget || got.Load()+cut.Load() > charged || got.Load() < budget-streams*31 {
+			if charged != budget || got.Load()+cut.Load() > charged || got.Load() < budget-streams*41 {
 				t.Errorf("%d words passed and %d are charged, of %d", got.Load(), charged, budget)
 			}
 			if cut.Load() == 0 || cut.Load()+refused.Load() != streams {

@@ -47,7 +47,7 @@ func TestUnitsAreShown(t *testing.T) {
 	s := start(t, unitRules, "--gateway", "127.0.0.1:0", "--upstream", upstream.URL, "--audit", filepath.Join(t.TempDir(), "audit.log"))
 	ask := func(team string, tokens int, wait string) {
 		t.Helper()
-		request, err := http.NewRequest("POST", s.url+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 2000}`))
+		request, err := http.NewRequest("POST", s.url+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 1995}`))
 		if err != nil {
 			t.Fatal(err)
 		}
