@@ -177,6 +177,18 @@ class Failures(unittest.TestCase):
             with self.assertRaisesRegex(Problem, "the token is unknown"):
                 weir.decide({"path": "/"})
 
+    def test_a_call_that_is_too_long_is_no_failure(self):
+        """Its connection might break: a user of a service could choose that the policy decides."""
+        for weir in with_answers():
+            with self.assertRaises(Problem) as raised:
+                weir.decide({"path": "/", "json": {"text": "é" * (1 << 19)}})
+            self.assertEqual(raised.exception.status, 413)
+
+    def test_half_a_pair_is_a_mistake(self):
+        for weir in clients():
+            with self.assertRaises(Problem):
+                weir.decide({"path": "/", "user": "\ud800"})
+
     def test_a_settlement_whose_answer_is_lost(self):
         lost = httpx.ReadTimeout("timeout")
         for weir in with_answers((200, RESERVED), lost, (409, CONFLICT)):

@@ -111,6 +111,8 @@ export interface Options {
 }
 
 const settleTries = 3;
+/** The bytes of a call that weir takes. */
+const maxBody = 1 << 20;
 const policies = ["pass", "refuse", "throw"];
 
 /** A client. One is enough for a program. */
@@ -194,13 +196,18 @@ export class Weir {
   }
 
   async #call(path: string, body: object): Promise<Record<string, unknown>> {
+    const sent = JSON.stringify(body);
+    if (sent.length > maxBody || new TextEncoder().encode(sent).length > maxBody) {
+      // It is not sent: the connection might break, which looks like an outage.
+      throw new Problem(413, { detail: `the body has over ${maxBody} bytes` });
+    }
     let status: number;
     let answer: string;
     try {
       const response = await this.#fetch(this.#url + path, {
         method: "POST",
         headers: this.#headers,
-        body: JSON.stringify(body),
+        body: sent,
         signal: AbortSignal.timeout(this.#timeout),
         redirect: "error",
       });

@@ -141,6 +141,12 @@ test("a mistake is no failure", async () => {
   await assert.rejects(weir.decide({ request: { path: "/" } }), /the token is unknown/);
 });
 
+// Its connection might break: a user of a service could choose that the policy decides.
+test("a call that is too long is no failure", async () => {
+  const weir = answering("pass", new Error("broken pipe"));
+  await assert.rejects(weir.decide({ request: { path: "/", json: { text: "é".repeat(1 << 19) } } }), (error) => error instanceof Problem && error.status === 413);
+});
+
 test("a settlement whose answer is lost", async () => {
   const question = { request: { path: "/" } };
   await (await answering("pass", reservation, lost, conflict).reserve(question)).settle({ actual: 3 });

@@ -20,9 +20,11 @@ from ._decision import (
     document_of,
     read_answer,
     read_decision,
+    text_of,
 )
 
 _SETTLE_TRIES = 3
+_JSON = {"Content-Type": "application/json"}
 _POLICIES = ("pass", "refuse", "raise")
 
 
@@ -146,7 +148,7 @@ class Weir:
 
     def _call(self, path: str, document: dict[str, Any], query: dict[str, str] | None = None) -> dict[str, Any]:
         try:
-            response = self._http.post(path, json=document, params=query)
+            response = self._http.post(path, content=text_of(document), headers=_JSON, params=query)
         except httpx.TransportError as error:
             raise Unanswered(f"weir does not answer: {type(error).__name__}: {error}") from error
         return read_answer(response.status_code, response.content)
@@ -296,7 +298,7 @@ class AsyncWeir:
 
     async def _call(self, path: str, document: dict[str, Any], query: dict[str, str] | None = None) -> dict[str, Any]:
         try:
-            response = await self._http.post(path, json=document, params=query)
+            response = await self._http.post(path, content=text_of(document), headers=_JSON, params=query)
         except httpx.TransportError as error:
             raise Unanswered(f"weir does not answer: {type(error).__name__}: {error}") from error
         return read_answer(response.status_code, response.content)

@@ -159,6 +159,19 @@ def document_of(request: Request | None, claims: Sequence[Claim], **rest: Any) -
     return document
 
 
+MAX_BODY = 1 << 20
+"""The bytes of a call that weir takes."""
+
+
+def text_of(document: Mapping[str, Any]) -> bytes:
+    """The text of a document. One that is too long is not sent: the connection might break, which looks like an outage."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    body = text.encode("utf-8", "surrogatepass")  # weir refuses half a pair
+    if len(body) > MAX_BODY:
+        raise Problem(413, {"detail": f"the body has over {MAX_BODY} bytes"})
+    return body
+
+
 def read_answer(status: int, body: bytes) -> dict[str, Any]:
     """Reads the body of a response with this status, or raises Unanswered or Problem."""
     try:

@@ -29,6 +29,8 @@ import java.util.function.Function;
  */
 public final class Weir {
     private static final int SETTLE_TRIES = 3;
+    /** The bytes of a call that weir takes. */
+    private static final int MAX_BODY = 1 << 20;
     private static final ObjectMapper JSON = JsonMapper.builder()
             .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES) // a newer server may have more members
             .build();
@@ -103,8 +105,13 @@ public final class Weir {
      * cancel it takes no charge back.
      */
     public CompletableFuture<Decision> decideAsync(Question question) {
-        CompletableFuture<HttpResponse<byte[]>> answer =
-                http.sendAsync(request("/v1/decide", question), BodyHandlers.ofByteArray());
+        HttpRequest request;
+        try {
+            request = request("/v1/decide", question);
+        } catch (Problem problem) {
+            return CompletableFuture.failedFuture(problem);
+        }
+        CompletableFuture<HttpResponse<byte[]>> answer = http.sendAsync(request, BodyHandlers.ofByteArray());
         return answer.thenApply(Function.identity())
                 .orTimeout(timeout.toNanos(), TimeUnit.NANOSECONDS)
                 .handle((response, error) -> {
@@ -214,10 +221,18 @@ public final class Weir {
             request.header("Authorization", "Bearer " + token);
         }
         try {
-            return request.POST(BodyPublishers.ofByteArray(JSON.writeValueAsBytes(body))).build();
+            return request.POST(BodyPublishers.ofByteArray(shortEnough(JSON.writeValueAsBytes(body)))).build();
         } catch (JsonProcessingException error) {
             throw new IllegalArgumentException("the question is not JSON", error);
         }
+    }
+
+    /** A body that is too long is not sent: the connection might break, which looks like an outage. */
+    private static byte[] shortEnough(byte[] body) {
+        if (body.length > MAX_BODY) {
+            throw new Problem(413, JSON.createObjectNode().put("detail", "the body has over " + MAX_BODY + " bytes"));
+        }
+        return body;
     }
 
     /** The timeout of HttpRequest ends with the headers of the answer; this one bounds the body too. */

@@ -83,6 +83,18 @@ class FailuresTest {
         }
     }
 
+    /** Its connection might break: a user of a service could choose that the policy decides. */
+    @Test
+    void aCallThatIsTooLongIsNoFailure() throws IOException {
+        try (FakeServer server = new FakeServer()) {
+            Question question = Question.of(Request.of("GET", "/" + "x".repeat(1 << 20)));
+            Problem problem = assertThrows(Problem.class, () -> asks(server, OnFailure.PASS).decide(question));
+            assertEquals(413, problem.status());
+            CompletableFuture<Decision> thrown = asks(server, OnFailure.PASS).decideAsync(question);
+            assertTrue(assertThrows(ExecutionException.class, thrown::get).getCause() instanceof Problem);
+        }
+    }
+
     @Test
     void aSettlementWithoutAnAnswerIsTriedAgain() throws IOException {
         Answer down = new Answer(503, "{}");
