@@ -13,6 +13,7 @@ var (
 	toEnglish = regexp.MustCompile(`\[English\]\(([^)]+)\)`)
 	toChinese = regexp.MustCompile(`\[中文\]\(([^)]+)\)`)
 	remark    = regexp.MustCompile(`(?m)(^|\s)(#|//) .*$`)
+	factual   = regexp.MustCompile(`\b(\d[\d.,]*\d|[A-Z]{4,})\b`)
 	title     = regexp.MustCompile(`(?m)(- name:) .*[ \p{Han}].*$`)
 )
 
@@ -58,7 +59,7 @@ func TestLanguagesLinkToEachOther(t *testing.T) {
 	}
 }
 
-// TestChineseKeepsUp: what an English page shows, and each field, flag, value and metric that it names, is on its Chinese
+// TestChineseKeepsUp: what an English page shows, and each field, flag, value, metric and number that it names, is on its Chinese
 // page too, so that a change of one is seen to be missing in the other. Comments and titles of tests are in the page's language.
 func TestChineseKeepsUp(t *testing.T) {
 	pages := translations(t)
@@ -83,9 +84,14 @@ func TestChineseKeepsUp(t *testing.T) {
 				t.Errorf("%s:%d: this example is not in %v", english, b.line, pages[english])
 			}
 		}
-		for _, code := range inlineCode.FindAllStringSubmatch(outsideFences(text), -1) {
-			if !strings.Contains(chinese.String(), oneLine(code[1])) {
-				t.Errorf("%s names `%s`, which is not in %v", english, code[1], pages[english])
+		prose := outsideFences(text)
+		named := factual.FindAllString(link.ReplaceAllString(prose, ""), -1)
+		for _, code := range inlineCode.FindAllStringSubmatch(prose, -1) {
+			named = append(named, oneLine(code[1]))
+		}
+		for _, name := range named {
+			if !strings.Contains(chinese.String(), name) {
+				t.Errorf("%s names `%s`, which is not in %v", english, name, pages[english])
 			}
 		}
 	}
