@@ -17,7 +17,7 @@ var (
 	title     = regexp.MustCompile(`(?m)(- name:) .*[ \p{Han}].*$`)
 )
 
-// translations are the Chinese pages by the English page that their first lines name. A long English page may have several.
+// translations are the Chinese pages by the English page that their first lines name. A long page may have several.
 func translations(t *testing.T) map[string][]string {
 	t.Helper()
 	of := make(map[string][]string)
@@ -59,8 +59,9 @@ func TestLanguagesLinkToEachOther(t *testing.T) {
 	}
 }
 
-// TestChineseKeepsUp: what an English page shows, and each field, flag, value, metric and number that it names, is on its Chinese
-// page too, so that a change of one is seen to be missing in the other. Comments and titles of tests are in the page's language.
+// TestChineseKeepsUp: the examples of an English page, and each field, flag, value, metric and number that it names, are on
+// its Chinese page too, so that a change of one is seen to be missing in the other. Comments and titles of tests are in
+// the page's language.
 func TestChineseKeepsUp(t *testing.T) {
 	pages := translations(t)
 	for _, english := range slices.Sorted(maps.Keys(pages)) {
