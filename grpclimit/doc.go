@@ -35,5 +35,9 @@
 // the client has left; its lease is renewed each third of its time-to-live. Options.Messages limits the messages that a
 // stream receives.
 //
+// # Overload
+//
+// [Adaptive] limits the calls in progress by the latency of the handlers, as httplimit.Adaptive does.
+//
 // [Client] is the client side: it waits for its own limiter and as long as servers request.
 package grpclimit

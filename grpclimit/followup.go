@@ -42,6 +42,8 @@ type served struct {
 	last any   // the last message sent
 	err  error // of the handler
 
+	returned bool // the handler has, without a panic
+
 	records bool
 	mu      sync.Mutex // the handler may set metadata from several goroutines
 	fields  metadata.MD

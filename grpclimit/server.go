@@ -90,6 +90,7 @@ type admission struct {
 	wait     time.Duration  // that the client is told, if limits refuse
 	id       string         // of a call that rules do not let pass, as observers read it
 	followUp *followUp      // may be nil
+	place    *place         // of Adaptive; may be nil
 }
 
 // admit decides a call or a message.
@@ -130,6 +131,7 @@ func (s *Server) Unary(
 	}
 	served.ran = true
 	reply, err = handler(ctx, message)
+	served.returned = true
 	if served.err = err; err == nil {
 		served.sent(reply)
 	}
@@ -154,7 +156,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	served := &served{call: call}
 	limited := &serverStream{ServerStream: stream, ctx: ctx, messages: s.messages, served: served,
-		fields: describe(a.checks, true)}
+		fields: describe(a.checks, true), place: a.place}
 	if a.followUp != nil {
 		defer s.follow(ctx, a.followUp, served)()
 		limited.ctx = served.record(ctx, a.followUp)
@@ -165,6 +167,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	served.ran = true
 	served.err = limited.result(handler(srv, limited))
+	served.returned = true
 	return served.err
 }
 

@@ -15,6 +15,7 @@ type serverStream struct {
 	ctx      context.Context
 	messages *Server // nil: no limits of messages
 	served   *served
+	place    *place // may be nil
 
 	describing sync.Once
 	fields     metadata.MD
@@ -30,6 +31,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 
 // SendHeader implements grpc.ServerStream.
 func (s *serverStream) SendHeader(header metadata.MD) error {
+	s.place.head()
 	s.describe(s.ServerStream.SetHeader)
 	s.served.recordFields(header)
 	return s.ServerStream.SendHeader(header)
@@ -49,6 +51,7 @@ func (s *serverStream) SetTrailer(trailer metadata.MD) {
 
 // SendMsg implements grpc.ServerStream.
 func (s *serverStream) SendMsg(message any) error {
+	s.place.head()
 	s.describe(s.ServerStream.SetHeader)
 	err := s.ServerStream.SendMsg(message)
 	if err == nil {
@@ -69,7 +72,7 @@ func (s *serverStream) describe(add func(metadata.MD) error) {
 // RecvMsg implements grpc.ServerStream. After a refusal it receives no more messages.
 func (s *serverStream) RecvMsg(message any) error {
 	if s.messages == nil {
-		return s.ServerStream.RecvMsg(message)
+		return s.place.receive(s.ServerStream.RecvMsg, message)
 	}
 	if err := s.next(nil); err != nil {
 		return err

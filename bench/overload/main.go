@@ -102,36 +102,53 @@ func run(b *bench, name string, limits []string) error {
 // row measures a limit, or searches the best fixed one.
 func (b *bench) row(limit string) error {
 	if limit != "fixed" {
-		_, err := b.print(limit, concurrencyOf(limit, 0))
+		f, err := b.figures(concurrencyOf(limit, 0))
+		if err == nil {
+			b.print(limit, f)
+		}
 		return err
 	}
-	for _, times := range []float64{1, 1.25, 1.5, 2} {
-		n := int(times * b.service.concurrency() / float64(b.gateways))
-		f, err := b.print(fmt.Sprintf("fixed %d", n), concurrencyOf(limit, n))
+	var found []figures
+	for _, n := range b.fixed() {
+		f, err := b.figures(concurrencyOf(limit, n))
 		if err != nil {
 			return err
 		}
+		found = append(found, f)
 		b.best = max(b.best, f.goodput)
+	}
+	for i, n := range b.fixed() {
+		b.print(fmt.Sprintf("fixed %d", n), found[i])
 	}
 	return nil
 }
 
-func (b *bench) print(name, concurrency string) (figures, error) {
+// fixed are the limits that are searched, for each gateway.
+func (b *bench) fixed() (list []int) {
+	for _, times := range []float64{1, 1.25, 1.5, 2} {
+		list = append(list, int(times*b.service.concurrency()/float64(b.gateways)))
+	}
+	return list
+}
+
+func (b *bench) figures(concurrency string) (figures, error) {
 	l, err := b.measure(concurrency, b.over, phases())
 	if err != nil {
 		return figures{}, err
 	}
-	f := l.figures(phases(), b.good)
+	return l.figures(phases(), b.good), nil
+}
+
+func (b *bench) print(name string, f figures) {
 	part, late := "", "none answered"
 	if b.best > 0 {
 		part = fmt.Sprintf("%.1f %%", 100*f.goodput/b.best)
 	}
-	if f.p99 < clientsWait*2 {
+	if f.p99 <= clientsWait {
 		late = fmt.Sprint(f.p99.Milliseconds())
 	}
 	fmt.Printf("| %s | %.0f | %s | %s | %.3f %% | %.2f %% | %.0f %% | %.0f %% |\n", name, f.goodput, part, late,
 		f.critical, f.lost[0], f.lost[1], f.lost[2])
-	return f, nil
 }
 
 // concurrencyOf is the setting of a service for a limit; n is a fixed one.

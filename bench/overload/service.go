@@ -26,9 +26,9 @@ type service struct {
 // services are what is measured.
 func services() []*service {
 	return []*service{
-		{name: "pool", work: 40 * time.Millisecond, random: true, workers: 32},
-		{name: "lock", parallel: 16 * time.Millisecond, work: 2 * time.Millisecond, workers: 1},
-		{name: "refuses", work: 40 * time.Millisecond, random: true, workers: 32, most: 48},
+		{name: "pool", work: 80 * time.Millisecond, random: true, workers: 32},
+		{name: "lock", parallel: 45 * time.Millisecond, work: 5 * time.Millisecond, workers: 1},
+		{name: "refuses", work: 80 * time.Millisecond, random: true, workers: 32, most: 48},
 	}
 }
 
