@@ -12,7 +12,8 @@ import (
 type expected struct {
 	rule  *rules.Rule
 	known int64  // units that the request itself tells, such as the tokens of its prompt
-	class uint64 // of a rule that learns
+	value []byte // by which a rule that learns tells classes apart, beside its key
+	class uint64 // of a rule that learns; 0: it does not
 	from  uint32 // number of settled costs that the estimate is from; 0: the estimate is the stated cost
 }
 
@@ -112,13 +113,20 @@ func (l *learner) learn(of *expected, units int64) {
 	e.variance = (1 - weight) * (e.variance + weight*off*off)
 }
 
+// teach takes the settled cost of a charge. Errors of a service cost nothing, and must not lower estimates.
+func (l *learner) teach(c *Charged, units int64) {
+	if c.Class != nil && c.Rule != nil && c.Rule.Learns() && units > 0 {
+		l.learn(&expected{known: c.Known, class: l.class(c.Rule, c.Claim.Key, c.Class)}, units)
+	}
+}
+
 // expect is the cost of a request that states units: the learned cost, if there is one. The verdict keeps the expected
 // cost.
 func (v *Verdict) expect(rule *rules.Rule, r *rules.Request, key string, units int64) int64 {
-	class, known, most := rule.Expect(nil, r)
+	value, known, most := rule.Expect([]byte{}, r)
 	of := expected{rule: rule, known: known}
 	if l := &v.gate.learner; rule.Learns() {
-		of.class = l.class(rule, key, class)
+		of.value, of.class = value, l.class(rule, key, value)
 		learned, from := l.expect(of.class, known, most)
 		if of.from = from; from > 0 {
 			units = learned

@@ -34,7 +34,9 @@ type Charged struct {
 
 	// Known is the part of the cost that the request told, such as the units of its prompt; 0: not known.
 	Known int64
-	teach *expected // of the first claim of a rule that learns
+	// Class is the value by which a rule with cost.learn tells requests apart, such as a model: settling the charge
+	// teaches the gate its cost. It is empty with learn: key, and nil for charges that teach nothing.
+	Class []byte
 
 	path string // as in Verdict
 	void bool   // settling gives all its units back
@@ -72,7 +74,7 @@ func (r Receipt) expect(v *Verdict) {
 	}
 	r[last].Known = of.known
 	if of.class != 0 && !slices.ContainsFunc(r[:last], func(c Charged) bool { return c.Rule == of.rule }) {
-		r[last].teach = of
+		r[last].Class = of.value
 	}
 }
 
@@ -120,9 +122,6 @@ func (g *Gate) SettleEach(
 		if err != nil {
 			failed = append(failed, err)
 			continue
-		}
-		if c.teach != nil && units > 0 { // errors of a service cost nothing, and must not lower estimates
-			g.learner.learn(c.teach, units)
 		}
 		g.settled(receipt, i, units)
 	}

@@ -139,3 +139,49 @@ func TestResponsesToBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestSettleTeachesTheEstimate: a settle on any node teaches that node what a key's requests for a model cost; errors,
+// cancellations and repeated settles teach nothing.
+func TestSettleTeachesTheEstimate(t *testing.T) {
+	const learning = `
+rules:
+  - name: tokens
+    match: {path: /v1/**}
+    key: [user]
+    cost: {from: json.max_tokens, max: 1000, settle: json.usage.total_tokens, learn: json.model}
+    limit: fixed_window 1000000/1h
+`
+	store := memstore.New()
+	a, b := serve(t, handler(t, store, learning)), serve(t, handler(t, store, learning))
+	request := func(user, model string) string {
+		return fmt.Sprintf(`{"request":{"method":"POST","path":"/v1/chat","user":%q,"json":{"model":%q,"max_tokens":900}}}`,
+			user, model)
+	}
+	estimate := func(s *server, user, model string, want int) {
+		t.Helper()
+		s.post("/v1/peek", request(user, model)).has(t, 200, "checks.0.cost", want)
+	}
+	settles := func(user, model, by string, want int) {
+		t.Helper()
+		token := a.post("/v1/reserve", request(user, model)).at("reservation.token")
+		text := fmt.Sprintf(`{"token":%q,%s}`, token, by)
+		b.post("/v1/settle", text).has(t, want)
+		b.post("/v1/settle", text).has(t, 409)
+	}
+	for range 16 {
+		settles("ann", "small", `"json":{"usage":{"total_tokens":40}}`, 200)
+	}
+	for range 8 {
+		settles("bob", "small", `"actual":50`, 200)
+		settles("bob", "small", `"actual":0`, 200)
+		settles("bob", "small", `"json":{"error":{}},"status":500`, 200)
+	}
+	estimate(b, "ann", "small", 40)
+	estimate(b, "ann", "large", 900)
+	estimate(b, "bob", "small", 900)
+	estimate(a, "ann", "small", 900) // each node learns what it settles
+	for range 8 {
+		settles("bob", "small", `"actual":50`, 200)
+	}
+	estimate(b, "bob", "small", 50)
+}

@@ -270,6 +270,8 @@ func FuzzToken(f *testing.F) {
 		f.Add(plain)
 	}
 	f.Add([]byte(`{"v":1,"c":[{"n":"a","l":"concurrency 1 ttl 1m","k":"aw==","q":1,"t":1,"e":"x"}]}`))
+	f.Add([]byte(`{"v":1,"r":"x","ttl":"1m","t":1,"c":[{"n":"tokens","l":"5/1m","k":"aw==","q":1,"t":1,"u":"tokens","p":3,"a":"bQ=="}]}`))
+	f.Add([]byte(`{"v":1,"c":[{"n":"a","l":"fair_concurrency 9 ttl 1m above 0","k":"aw==","q":1,"t":1,"e":"x","m":"bQ==","w":1000}]}`))
 	f.Fuzz(func(t *testing.T, plain []byte) {
 		for _, path := range []string{"/v1/settle", "/v1/renew", "/v1/release"} {
 			body := tokenOf(base64.RawURLEncoding.EncodeToString(plain))

@@ -51,6 +51,8 @@ type charged struct {
 
 	Member []byte `json:"m,omitzero"` // of a fair limit
 	Weight int64  `json:"w,omitzero"`
+	Known  int64  `json:"p,omitzero"` // as of a receipt
+	Class  []byte `json:"a,omitzero"` // likewise; empty: it teaches its cost without a value
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.
@@ -65,7 +67,7 @@ func (t *token) with(c *gate.Charged) {
 	t.Charged = append(t.Charged, charged{Name: claim.Limit.Name(), Limit: claim.Limit.String(),
 		Key: []byte(claim.Key), Cost: claim.Cost, Taken: int64(c.Taken), Lease: claim.Lease,
 		Fixed: c.Fixed, Local: c.Local, Delay: claim.Delay.Microseconds(), Rule: rule,
-		Once: claim.Once, Member: []byte(claim.Member), Weight: claim.Weight})
+		Once: claim.Once, Member: []byte(claim.Member), Weight: claim.Weight, Known: c.Known, Class: c.Class})
 }
 
 // leases are the part of a receipt that has leases.
@@ -110,7 +112,8 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 	receipt := make(gate.Receipt, len(t.Charged))
 	for i, c := range t.Charged {
 		limit, err := a.limits.limit(c.Name, c.Limit)
-		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits {
+		if err != nil || len(c.Limit) > maxLimit || c.Taken < 0 || c.Delay > weir.MaxUnits || c.Known < 0 ||
+			c.Known > weir.MaxUnits {
 			return nil, nil, wrong()
 		}
 		rule := a.rule(c.Rule)
@@ -120,7 +123,7 @@ func (a *api) open(text string) (*token, gate.Receipt, error) {
 		claim := weir.Claim{Key: string(c.Key), Limit: limit, Cost: c.Cost, Lease: c.Lease, Once: c.Once,
 			Member: string(c.Member), Weight: c.Weight, Delay: time.Duration(c.Delay) * time.Microsecond}
 		receipt[i] = gate.Charged{Rule: rule, Claim: claim, Taken: weir.Instant(c.Taken),
-			Fixed: c.Fixed, Local: c.Local}
+			Fixed: c.Fixed, Local: c.Local, Known: c.Known, Class: c.Class}
 		times := int64(1)
 		if c.Lease == "" {
 			times = 0
