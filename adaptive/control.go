@@ -43,6 +43,8 @@ type control struct {
 	probe      probe
 	start      start
 	refusals   refusals
+	ceiling    float64       // limit after the last overload; 0: there was none
+	hold       int64         // time in ns until which the limit does not grow beyond the ceiling
 	ahead      time.Duration // of the wall clock before the times here
 
 	// The window.
@@ -103,6 +105,7 @@ const (
 	probeShortest = 200 * time.Millisecond
 	probeLongest  = 500 * time.Millisecond
 	probeEvery    = 10 * time.Second
+	holdFor       = 5 * time.Second
 	probeSeldom   = time.Minute // if the latency without load is longer than slow
 	probeMost     = 10 * time.Second
 	slow          = 250 * time.Millisecond
@@ -173,6 +176,8 @@ func (c *control) full(now int64) bool {
 	}
 	enough, least, most := samples, shortest, longest
 	switch {
+	case 2*c.overloaded > n:
+		enough = fewSamples // each request more is lost
 	case !c.start.over:
 		enough = startSamples
 	case c.probe.on:
@@ -262,10 +267,24 @@ func (c *control) adapt(now int64) {
 		c.start.over, c.streak = true, 0
 		c.shrink(now, gradient, down)
 	case gradient == 1 && c.bound:
-		c.set(c.limit + min(c.limit/2, headroom*float64(int(1)<<min(c.streak, 20))))
-		if c.algorithm == Gradient {
-			c.streak++
-		}
+		c.grow(now, headroom)
+	}
+}
+
+// grow raises the limit. A service that refuses what is too much refuses important requests, too, so the limit stays
+// where that ended for a while, and grows with care then.
+func (c *control) grow(now int64, headroom float64) {
+	if c.ceiling > 0 {
+		headroom = 1
+	}
+	target := c.limit + min(c.limit/2, headroom*float64(int(1)<<min(c.streak, 20)))
+	if now < c.hold {
+		c.set(max(c.limit, min(target, c.ceiling)))
+		return
+	}
+	c.set(target)
+	if c.algorithm == Gradient || c.ceiling > 0 {
+		c.streak++
 	}
 }
 
@@ -288,6 +307,7 @@ func (c *control) refuses() bool {
 func (c *control) shrink(now int64, gradient, headroom float64) {
 	target := c.limit*gradient + headroom
 	if headroom == 0 { // for overload
+		c.ceiling, c.hold = (c.limit+target)/2, now+int64(holdFor)
 		c.set(target)
 		return
 	}

@@ -68,11 +68,14 @@ func TestOverloadLowersTheLimit(t *testing.T) {
 		l, now := single(t, Config{Algorithm: algorithm, Min: 5, Max: 500}), int64(0)
 		l.control.limit, l.control.start = 100, start{over: true}
 		l.resize()
-		for range 50 {
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 5000 {
 			l.control.bound = true
-			refused := max(0, 100-800/l.State().Limit)
-			feed(l, &now, 100-refused, Answered, 10*time.Millisecond)
-			feed(l, &now, refused, Overloaded, time.Millisecond)
+			if random.IntN(l.State().Limit) >= 8 {
+				feed(l, &now, 1, Overloaded, time.Millisecond)
+			} else {
+				feed(l, &now, 1, Answered, 10*time.Millisecond)
+			}
 		}
 		if s := l.State(); s.Limit > 12 {
 			t.Errorf("algorithm %d: limit is %d; the service works on 8", algorithm, s.Limit)

@@ -57,6 +57,7 @@ const (
 	arrives = iota
 	needsWorker
 	worked
+	turnedAway
 	expires
 )
 
@@ -104,6 +105,10 @@ func (m *model) run() result {
 		case worked:
 			m.working--
 			m.finish(e.v)
+		case turnedAway:
+			m.lose(e.v)
+			m.limiters[e.v.node].leave(m.now, Overloaded, time.Millisecond)
+			m.answered()
 		case expires:
 			m.expire(e.v)
 		}
@@ -187,9 +192,7 @@ func (m *model) begin(v *visit) {
 	m.inside++
 	if m.answers != nil && m.answers(m.inside, m.at()) == Overloaded {
 		m.inside--
-		m.lose(v)
-		m.limiters[v.node].leave(m.now, Overloaded, time.Millisecond)
-		m.answered()
+		m.add(m.now+int64(time.Millisecond), turnedAway, v)
 		return
 	}
 	if m.parallel != nil {

@@ -193,3 +193,25 @@ func TestAIMDFollowsRefusals(t *testing.T) {
 		t.Errorf("%d answers of %d that the service can give, limit %d; allowed: 90 %%, 24 to 40", passed, most, limit)
 	}
 }
+
+// A service that refuses what is too much refuses critical requests as well, so the limit rarely tries more.
+func TestServicesRarelyRefuseCriticalRequests(t *testing.T) {
+	l := loads[0]
+	for _, algorithm := range []Algorithm{Gradient, AIMD} {
+		m := l.model(3, single(t, Config{Algorithm: algorithm, Min: 5, Max: 5000, Classes: threeClasses,
+			Queue: shortQueue}))
+		m.answers = func(inside int, _ float64) Outcome {
+			if inside > 48 {
+				return Overloaded
+			}
+			return Answered
+		}
+		r := m.run()
+		passed, most := r.goodput(), int(35*800+20*400) // in 55 s
+		t.Logf("algorithm %d: answered %d of %d, critical lost %.2f %%", algorithm, passed, most, lost(&r, 0))
+		if passed*10 < most*9 || lost(&r, 0) > 2.5 {
+			t.Errorf("algorithm %d: %d answers of %d that the service can give, and %.2f %% of the critical requests are "+
+				"lost; allowed: 90 %%, 2.5 %%", algorithm, passed, most, lost(&r, 0))
+		}
+	}
+}
