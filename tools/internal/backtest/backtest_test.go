@@ -555,6 +555,20 @@ func TestRuleThatMatchesNothingIsExplained(t *testing.T) {
 	}
 }
 
+func TestAdaptiveLimitsAreNotRehearsed(t *testing.T) {
+	t.Parallel()
+	const services = "services: [{name: s, addresses: http://s%s}]\nroutes: [{name: r, service: s}]\n"
+	for concurrency, want := range map[string]bool{"": false, ", concurrency: {adaptive: gradient}": true} {
+		report := run(t, config(t, fmt.Sprintf(services, concurrency)+fmt.Sprintf(loginRule, "5/1m"), traffic(30, 5)))
+		noted := slices.ContainsFunc(report.Limits, func(n backtest.Note) bool {
+			return n.Code == "adaptive" && strings.Contains(n.Text, "service s ")
+		})
+		if noted != want {
+			t.Errorf("with %q: %+v", concurrency, report.Limits)
+		}
+	}
+}
+
 func TestNotesAreInBothLanguages(t *testing.T) {
 	for code, pair := range backtest.Sentences {
 		values := func(text string) string {

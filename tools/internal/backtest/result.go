@@ -176,6 +176,11 @@ func (r *replay) limits(x *Log, n *readCounts) []Note {
 	list := &noteList{of: n.replayed}
 	r.limitsOfLog(x, n, list)
 	r.limitsOfRules(n, list)
+	for _, service := range r.config.Set.Services() {
+		if service.Concurrency != nil {
+			list.add("adaptive", "service", service.Name)
+		}
+	}
 	r.unmatched.notes(n, list)
 	list.counted(r.main.full, "full", "most", fmt.Sprint(r.config.MaxKeys))
 	list.counted(r.main.store.Stats().Overflow, "overflow", "most", fmt.Sprint(r.config.MaxKeys))

@@ -44,6 +44,7 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 	}
 	v.spellings()
 	v.proxies()
+	v.services()
 	v.everybody("", file.Allow, file.Deny)
 	for _, rule := range set.Rules() {
 		if rule.Enabled() {

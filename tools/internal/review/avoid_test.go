@@ -298,6 +298,33 @@ func TestOtherNotes(t *testing.T) {
 	}
 }
 
+func TestNotesAboutAdaptiveLimits(t *testing.T) {
+	const classes = "reserve: {by: user, classes: {a: 0%, b: 20%}, otherwise: b}"
+	service := func(fields, concurrency string) string {
+		return "services: [{name: s, addresses: http://s, " + fields + "concurrency: {" + concurrency + "}}]\n" +
+			"routes: [{name: r, service: s}]\nrules: "
+	}
+	for text, want := range map[string]string{
+		service("", "adaptive: gradient, "+classes) + "[]":                                                            "",
+		service("", "adaptive: gradient") + "[]":                                                                      "refused alike",
+		service("", "adaptive: gradient, min: 9, max: 9, "+classes) + "[]":                                            "does not follow",
+		service("", "adaptive: gradient, max: 10001, "+classes) + "[]":                                                "forwards 10000 requests",
+		service("", "adaptive: aimd, "+classes) + "[]":                                                                "there is no timeout",
+		service("timeout: {header: 1s}, ", "adaptive: aimd, "+classes) + "[]":                                         "",
+		service("timeout: {header: 1s, total: 9s}, ", "adaptive: gradient, queue: {for: 2s}, "+classes) + "[]":        "2s in the queue, and 1s",
+		service("timeout: {total: 9s}, ", "adaptive: gradient, queue: {for: 2s}, "+classes) + "[]":                    "",
+		service("", "adaptive: gradient, reserve: {by: header.X-C, classes: {a: 0%, b: 20%}, otherwise: b}") + "[]":   "sends a as header.X-C",
+		service("", "adaptive: gradient, "+classes) + "[{name: h, limit: concurrency 5 ttl 1m}]":                      "rule h limits",
+		service("", "adaptive: gradient, "+classes) + "[{name: h, match: {service: s}, limit: concurrency 5 ttl 1m}]": "rule h limits",
+		service("", "adaptive: gradient, "+classes) + "[{name: h, key: client.ip, limit: concurrency 5 ttl 1m}]":      "",
+		service("", "adaptive: gradient, "+classes) + "[{name: h, limit: 5/1m}]":                                      "",
+	} {
+		if got := notes(reviewed(t, strictly(text))); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // strictly adds the strict form of paths to rules.
 func strictly(text string) string {
 	if fields, ok := strings.CutPrefix(text, "server: {"); ok {
