@@ -299,12 +299,14 @@ type State struct {
 	Unloaded   time.Duration // latency without load; 0: not known yet
 	Measuring  bool          // the limit is lowered to measure the latency without load
 	Overloaded uint64        // requests that ended so
+	Why        string        // what moved the limit last: start, demand, latency, overload; steady, or empty: nothing
 	Classes    []ClassState
 }
 
 // A ClassState counts the requests of a class.
 type ClassState struct {
 	Name              string
+	Room              int // number of requests in flight at which the class has to wait now
 	Admitted, Refused uint64
 }
 
@@ -315,9 +317,9 @@ func (l *Limiter) State() State {
 	limit, _ := l.control.allowed()
 	s := State{Limit: limit, InFlight: l.inFlight + l.earlier(), Waiting: l.queue.size,
 		Latency: time.Duration(l.control.latency), Unloaded: time.Duration(l.control.unloaded),
-		Measuring: l.control.probe.on, Overloaded: l.overload}
+		Measuring: l.control.probe.on, Overloaded: l.overload, Why: l.control.why}
 	for i, class := range l.classes {
-		s.Classes = append(s.Classes, ClassState{class.Name, l.admitted[i], l.refused[i]})
+		s.Classes = append(s.Classes, ClassState{class.Name, l.room[i], l.admitted[i], l.refused[i]})
 	}
 	return s
 }

@@ -38,6 +38,7 @@ type control struct {
 	latency    float64 // ns: mean of the last window
 	unloaded   float64 // ns; 0: not known yet
 	streak     int     // windows in a row with growth
+	why        string  // see State
 	next       int64   // time in ns of the next measurement
 	measuredAt float64 // limit at the last measurement; half of it is the least until the next
 	probe      probe
@@ -256,17 +257,21 @@ func (c *control) adapt(now int64) {
 	if c.algorithm == AIMD {
 		headroom, down = headroom/3, 0
 	}
+	lower := "latency"
 	if c.refuses() {
-		gradient, starting, down = min(gradient, backOff), false, 0
+		gradient, starting, down, lower = min(gradient, backOff), false, 0, "overload"
 	}
+	c.why = "steady"
 	switch used := c.bound || float64(c.peak) > c.limit/2; {
 	case starting && c.bound:
+		c.why = "start"
 		c.set(2 * c.limit)
 	case starting:
 	case gradient < 1 && used:
-		c.start.over, c.streak = true, 0
+		c.start.over, c.streak, c.why = true, 0, lower
 		c.shrink(now, gradient, down)
 	case gradient == 1 && c.bound:
+		c.why = "demand"
 		c.grow(now, headroom)
 	}
 }

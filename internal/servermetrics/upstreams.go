@@ -1,6 +1,10 @@
 package servermetrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproject/weir/adaptive"
+)
 
 var (
 	routeRequests = prometheus.NewDesc("weir_gateway_requests_total",
@@ -30,6 +34,9 @@ var (
 	concurrencyLatency = prometheus.NewDesc("weir_gateway_concurrency_latency_seconds",
 		"Mean time to the head of the response: load=now, of the last window; load=none, without load.",
 		[]string{"service", "load"}, nil)
+	concurrencyOverload = prometheus.NewDesc("weir_gateway_concurrency_overload_total",
+		"Requests that a service with an adaptive limit refused because of its load, or answered too late.",
+		[]string{"service"}, nil)
 	concurrencyRequests = prometheus.NewDesc("weir_gateway_concurrency_requests_total",
 		"Requests by class: admitted to the service, or refused because the adaptive limit is reached.",
 		[]string{"service", "class", "outcome"}, nil)
@@ -66,12 +73,29 @@ type Concurrency struct {
 	Latency   float64            `json:"latency" doc:"Seconds to the head of a response; 0: not known."`
 	Unloaded  float64            `json:"unloaded" doc:"Seconds, without load; 0: not known."`
 	Measuring bool               `json:"measuring,omitzero" doc:"The limit is lowered to measure unloaded."`
+	Why       string             `json:"why,omitzero" enum:"start|demand|latency|overload|steady" doc:"Last change."`
+	Overload  uint64             `json:"overload" doc:"Requests refused by the service, or answered too late."`
 	Classes   []ConcurrencyClass `json:"classes" doc:"The most important first."`
+}
+
+// NewConcurrency is the state of a limit with its settings.
+func NewConcurrency(settings *adaptive.Config, state adaptive.State) *Concurrency {
+	c := &Concurrency{Adaptive: "gradient", Min: settings.Min, Max: settings.Max, Limit: state.Limit,
+		InFlight: state.InFlight, Waiting: state.Waiting, Measuring: state.Measuring, Why: state.Why,
+		Latency: state.Latency.Seconds(), Unloaded: state.Unloaded.Seconds(), Overload: state.Overloaded}
+	if settings.Algorithm == adaptive.AIMD {
+		c.Adaptive = "aimd"
+	}
+	for _, class := range state.Classes {
+		c.Classes = append(c.Classes, ConcurrencyClass(class))
+	}
+	return c
 }
 
 // A ConcurrencyClass counts requests of a class.
 type ConcurrencyClass struct {
 	Name     string `json:"name" doc:"Empty: there are no classes."`
+	Room     int    `json:"room" doc:"Requests in flight at which it has to wait now."`
 	Admitted uint64 `json:"admitted"`
 	Refused  uint64 `json:"refused"`
 }
@@ -115,7 +139,7 @@ type upstreams struct {
 func (*upstreams) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{routeRequests, serviceAttempts, serviceRetries, serviceEjections,
 		serviceHealthy, serviceInProgress, concurrencyLimit, concurrencyInFlight, concurrencyWaiting,
-		concurrencyLatency, concurrencyRequests} {
+		concurrencyLatency, concurrencyOverload, concurrencyRequests} {
 		to <- d
 	}
 }
@@ -156,6 +180,7 @@ func (c *Concurrency) collect(to chan<- prometheus.Metric, service string) {
 	to <- gauge(concurrencyWaiting, float64(c.Waiting), service)
 	to <- gauge(concurrencyLatency, c.Latency, service, "now")
 	to <- gauge(concurrencyLatency, c.Unloaded, service, "none")
+	to <- counter(concurrencyOverload, c.Overload, service)
 	for _, class := range c.Classes {
 		to <- counter(concurrencyRequests, class.Admitted, service, class.Name, "admitted")
 		to <- counter(concurrencyRequests, class.Refused, service, class.Name, "refused")

@@ -17,7 +17,7 @@ const latency = (seconds) => seconds ? duration(1e9 * seconds) : '–';
 function Limits({ services }) {
 	const columns = [
 		{ name: 'key', title: t('services.service'), cell: (one) => html`${one.name}<div class="note">${t('services.adaptive.' + one.concurrency.adaptive, one.concurrency)}</div>` },
-		{ title: t('services.limit'), number: true, cell: ({ concurrency: c }) => html`${compact(c.limit)}${c.measuring && html`<div class="note">${t('services.measuring')}</div>`}` },
+		{ title: t('services.limit'), number: true, cell: ({ concurrency: c }) => html`${compact(c.limit)}${(c.measuring || c.why) && html`<div class="note">${t(c.measuring ? 'services.measuring' : 'services.why.' + c.why)}</div>`}` },
 		{ title: t('services.flight'), number: true, cell: ({ concurrency: c }) => html`<${Share} value=${c.in_flight / c.limit} tone="" /><div class="note">${compact(c.in_flight)}</div>` },
 		{ title: t('services.waiting'), number: true, wide: true, cell: ({ concurrency: c }) => compact(c.waiting) },
 		{ title: t('services.latency'), number: true, wide: true, cell: ({ concurrency: c }) => `${latency(c.latency)} / ${latency(c.unloaded)}` },

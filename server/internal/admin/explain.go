@@ -11,6 +11,7 @@ import (
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/internal/keytext"
 	"github.com/weirproject/weir/internal/netaddr"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
 	"github.com/weirproject/weir/server/internal/web"
@@ -34,11 +35,20 @@ type Explanation struct {
 	Exceptions []Exception        `json:"exceptions"`
 	Answer     *web.Response      `json:"answer,omitzero" doc:"Of the gateway to the request."`
 	Samples    []telemetry.Sample `json:"samples" doc:"Of this server, the latest first."`
+	Limit      *ServiceLimit      `json:"concurrency,omitzero" doc:"Adaptive limit of the service, after the rules."`
 
 	Code        string                `json:"code,omitzero" enum:"OK|OVER_LIMIT" doc:"Of a RateLimitRequest."`
 	Descriptors []ExplainedDescriptor `json:"descriptors,omitzero" doc:"Likewise. The first that decides is beside."`
 
 	Problems []string `json:"problems,omitzero" doc:"What could not be read."`
+}
+
+// A ServiceLimit is the adaptive limit of a service, which a request meets after the rules.
+type ServiceLimit struct {
+	Class string `json:"class,omitzero" doc:"Of the request."`
+	Room  int    `json:"room" doc:"Requests in flight at which the class has to wait."`
+	Live  bool   `json:"live,omitzero" doc:"The state is that of this server; else it is that of a start."`
+	servermetrics.Concurrency
 }
 
 // An ExplainedDescriptor is a descriptor of a RateLimitRequest with its decision.
@@ -213,7 +223,8 @@ func (h *handler) addExceptions(ctx context.Context, e *Explanation, applies fun
 
 // explainer explains by the rules in force.
 func (h *handler) explainer() *Explainer {
-	x := &Explainer{Gate: h.Gate, Set: h.Gate.Rules(), Options: h.Gateway, RateLimits: h.RateLimits}
+	x := &Explainer{Gate: h.Gate, Set: h.Gate.Rules(), Options: h.Gateway, Services: h.Services,
+		RateLimits: h.RateLimits}
 	if now := h.Status().RuleSet; now != nil {
 		x.Set, x.File = now.Set, now.File
 	}

@@ -16,10 +16,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/clientaddr"
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
 	"github.com/weirproject/weir/internal/requestid"
+	"github.com/weirproject/weir/internal/servermetrics"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/pathform"
 	"github.com/weirproject/weir/rules"
@@ -118,7 +120,8 @@ type Explainer struct {
 	File    *rules.File            // of Set; nil: rules that do not match are not explained
 	Options *httplimit.RuleOptions // of the gateway; nil: the defaults
 
-	RateLimits CallOptions // of Envoy's rate limit service
+	Services   func() []servermetrics.Service // of the gateway; nil: their state is not known
+	RateLimits CallOptions                    // of Envoy's rate limit service
 }
 
 // Explain sends the request through the middleware of the gateway, which does not charge, so that the explanation
@@ -141,7 +144,10 @@ func (x *Explainer) Explain(ctx context.Context, q *ExplainedRequest) (*Explanat
 	}
 	e := &Explanation{What: "request", Exceptions: []Exception{}, Samples: []telemetry.Sample{}}
 	e.Rules, e.Request = []gate.ExplainedRule{}, x.see(q, r, o.Clients)
-	o.Explain = func(asked *rules.Request, v *gate.Verdict) { e.take(v, asked, x.File) }
+	o.Explain = func(asked *rules.Request, v *gate.Verdict) {
+		e.take(v, asked, x.File)
+		e.Limit = x.limitOf(asked)
+	}
 	o.Observe = func(_ *http.Request, event httplimit.Event) { e.refuse(event.Err) }
 	o.Read = func(*http.Request) (*rules.Set, *rules.Request) { return x.Set, nil }
 	o.User = func(*http.Request) string { return q.User }
@@ -247,6 +253,29 @@ func (e *Explanation) take(v *gate.Verdict, r *rules.Request, file *rules.File) 
 			Values: one.Values, Limit: one.Limit, Until: one.Until.UTC().Truncate(time.Second), Why: one.Why,
 			InForce: true})
 	}
+}
+
+// limitOf is the adaptive limit of the service of a request; nil: the service has none.
+func (x *Explainer) limitOf(r *rules.Request) *ServiceLimit {
+	i := slices.IndexFunc(x.Set.Services(), func(s *rules.Service) bool { return s.Name == r.Service })
+	if i < 0 || x.Set.Services()[i].Concurrency == nil {
+		return nil
+	}
+	s, l := x.Set.Services()[i], new(ServiceLimit)
+	if fresh, err := adaptive.New(*s.Concurrency); err == nil {
+		l.Concurrency = *servermetrics.NewConcurrency(s.Concurrency, fresh.State())
+	}
+	if x.Services != nil {
+		list := x.Services()
+		i := slices.IndexFunc(list, func(one servermetrics.Service) bool { return one.Name == s.Name })
+		if i >= 0 && list[i].Concurrency != nil {
+			l.Live, l.Concurrency = true, *list[i].Concurrency
+		}
+	}
+	if class := s.ClassOf(r); class < len(l.Classes) {
+		l.Class, l.Room = l.Classes[class].Name, l.Classes[class].Room
+	}
+	return l
 }
 
 // refuse takes the error of a request that the middleware refuses before the gate.

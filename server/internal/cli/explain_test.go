@@ -187,3 +187,39 @@ rules:
 	}
 	p.end()
 }
+
+// TestExplainShowsTheLimitOfAService: what it is at a start, and what it is now at a server's gateway.
+func TestExplainShowsTheLimitOfAService(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rules := write(t, dir, "rules.yaml", `
+rules: []
+services: [{name: search, addresses: http://127.0.0.1:1, concurrency: {adaptive: gradient, min: 8, max: 90,
+  reserve: {by: header.X-Criticality, classes: {critical: 0%, batch: 50%}}}}]
+routes: [{name: all, service: search}]
+server: {trusted_proxies: [127.0.0.1]}
+`)
+	p := call{}.serve(t, "--config", rules, "--gateway", "127.0.0.1:0")
+	for want, how := range map[string][]string{
+		"8 at a start; class batch waits at 4; --server URL shows": {"--config", rules},
+		"now 8, with 0 in flight and 0 that wait; class batch":     {"--server", p.at("http")},
+	} {
+		r := call{dir: dir}.run(t, append(append([]string{"explain"}, how...), "http://example.com/")...)
+		if !strings.Contains(r.out, "limit of service search: 8 to 90 requests at once, by latency") ||
+			!strings.Contains(r.out, want) {
+			t.Errorf("explain %v: want %q:\n%v", how, want, r)
+		}
+	}
+	var e struct {
+		Concurrency struct {
+			Live      bool
+			Room, Max int
+			Class     string
+		}
+	}
+	r := call{}.run(t, "explain", "--server", p.at("http"), "--json", "--header", "X-Criticality=critical", "http://example.com/")
+	if err := json.Unmarshal([]byte(r.out), &e); err != nil || !e.Concurrency.Live || e.Concurrency.Room != 8 ||
+		e.Concurrency.Max != 90 || e.Concurrency.Class != "critical" {
+		t.Errorf("%v: %+v in %v", err, e, r)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,6 +38,7 @@ func (p *explanationPrinter) print(out io.Writer) error {
 	p.printRequest(&b)
 	fmt.Fprintf(&b, "\nMatching rules%s\n", p.of)
 	printMatched(&b, "  ", &p.Explanation.Explanation)
+	p.printServiceLimit(&b)
 	p.printExceptions(&b)
 	printMisses(&b, &p.Explanation.Explanation)
 	p.printAnswer(&b)
@@ -78,6 +80,51 @@ func (p *explanationPrinter) printRequest(b *strings.Builder) {
 			fmt.Fprintf(b, "  %-7s %s\n", line[0], line[1])
 		}
 	}
+}
+
+// whyLimits says what the last window did to an adaptive limit.
+var whyLimits = map[string]string{
+	"start":    "it doubles at the start, while the latency stays",
+	"demand":   "it grew, because requests reach it and the latency is that without load",
+	"latency":  "it shrank, because the latency is over that without load",
+	"overload": "it shrank, because the service refuses requests or answers too late",
+	"steady":   "it stays: requests do not reach it, or nothing says that it is wrong",
+}
+
+// printServiceLimit prints the adaptive limit of the service, which a request meets after the rules.
+func (p *explanationPrinter) printServiceLimit(b *strings.Builder) {
+	l := p.Limit
+	if l == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nThen the limit of service %s: %d to %d requests at once, %s\n", p.Request.Service, l.Min, l.Max,
+		map[string]string{"gradient": "by latency", "aimd": "by refusals and errors"}[l.Adaptive])
+	class := ""
+	if l.Class != "" {
+		class = fmt.Sprintf("; class %s waits at %d", l.Class, l.Room)
+	}
+	if !l.Live {
+		fmt.Fprintf(b, "  %d at a start%s; --server URL shows the state of a gateway\n", l.Limit, class)
+		return
+	}
+	fmt.Fprintf(b, "  now %d, with %d in flight and %d that wait%s\n", l.Limit, l.InFlight, l.Waiting, class)
+	if l.Latency > 0 {
+		fmt.Fprintf(b, "  latency %s, without load %s\n", shownSeconds(l.Latency), shownSeconds(l.Unloaded))
+	}
+	if why := whyLimits[l.Why]; why != "" && l.Min < l.Max {
+		fmt.Fprintln(b, "  "+why)
+	}
+	if l.Measuring {
+		fmt.Fprintln(b, "  it is lowered for a moment, to measure the latency without load")
+	}
+}
+
+// shownSeconds is a latency with three digits; a dash stands for an unknown one.
+func shownSeconds(seconds float64) string {
+	if seconds == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(seconds*1000, 'g', 3, 64) + "ms"
 }
 
 // printMatched prints the rules that match, with the state of their keys.

@@ -115,15 +115,5 @@ func (s *service) concurrency() *servermetrics.Concurrency {
 	if s.limiter == nil {
 		return nil
 	}
-	state := s.limiter.State()
-	c := &servermetrics.Concurrency{Adaptive: "gradient", Min: s.spec.Concurrency.Min, Max: s.spec.Concurrency.Max,
-		Limit: state.Limit, InFlight: state.InFlight, Waiting: state.Waiting, Measuring: state.Measuring,
-		Latency: state.Latency.Seconds(), Unloaded: state.Unloaded.Seconds()}
-	if s.spec.Concurrency.Algorithm == adaptive.AIMD {
-		c.Adaptive = "aimd"
-	}
-	for _, class := range state.Classes {
-		c.Classes = append(c.Classes, servermetrics.ConcurrencyClass(class))
-	}
-	return c
+	return servermetrics.NewConcurrency(s.spec.Concurrency, s.limiter.State())
 }

@@ -97,7 +97,7 @@ func TestServiceAtItsLimitRefusesByClass(t *testing.T) {
 		}
 	}
 	c := g.concurrency()
-	if c.InFlight != 0 || fmt.Sprint(c.Classes) != "[{critical 2 0} {batch 2 1}]" {
+	if c.InFlight != 0 || fmt.Sprint(c.Classes) != "[{critical 4 2 0} {batch 2 2 1}]" {
 		t.Errorf("%+v", c)
 	}
 	if r := g.Routes()[0]; r.Forwarded != 4 || r.Refused != 1 {
