@@ -102,7 +102,7 @@ func run(b *bench, name string, limits []string) error {
 // row measures a limit, or searches the best fixed one.
 func (b *bench) row(limit string) error {
 	if limit != "fixed" {
-		f, err := b.figures(concurrencyOf(limit, 0))
+		f, err := b.figures(b.concurrency(limit, 0))
 		if err == nil {
 			b.print(limit, f)
 		}
@@ -110,7 +110,7 @@ func (b *bench) row(limit string) error {
 	}
 	var found []figures
 	for _, n := range b.fixed() {
-		f, err := b.figures(concurrencyOf(limit, n))
+		f, err := b.figures(b.concurrency(limit, n))
 		if err != nil {
 			return err
 		}
@@ -151,9 +151,9 @@ func (b *bench) print(name string, f figures) {
 		f.critical, f.lost[0], f.lost[1], f.lost[2])
 }
 
-// concurrencyOf is the setting of a service for a limit; n is a fixed one.
-func concurrencyOf(limit string, n int) string {
-	least, most := 5, 1000
+// concurrency is the setting of a service for a limit; n is a fixed one.
+func (b *bench) concurrency(limit string, n int) string {
+	least, most := max(1, 5/b.gateways), 1000
 	switch limit {
 	case "none":
 		return ""
