@@ -6,6 +6,7 @@ package weir_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,6 +55,57 @@ func checkAllocs(t *testing.T, name string, l *weir.Limiter) {
 			t.Errorf("%s: %s allocates %v times, error %v", name, what, allocs, failed)
 		}
 	}
+}
+
+// TestADecisionOfAMemberAllocatesNothing, granted or refused, alone or with another limit. (A peek has a Standing.)
+func TestADecisionOfAMemberAllocatesNothing(t *testing.T) {
+	fair := weir.Fair{Of: weir.FixedWindow{Limit: 1_000_000, Window: time.Hour}}
+	for name, specs := range map[string][]weir.Spec{
+		"alone": {fair}, "calendar": {weir.Fair{Of: weir.Calendar{Limit: 1_000_000, Unit: weir.Year}}},
+		"with a bucket": {fair, weir.PerHour(1_000_000)},
+	} {
+		l, err := limiterOn(t, memstore.New(), specs...).WithMember("tenant", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cost := range []int64{1, 2_000_000} {
+			ask := func() {
+				if _, err := l.AllowN(context.Background(), "key", cost); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ask()
+			if allocs := testing.AllocsPerRun(1000, ask); allocs != 0 {
+				t.Errorf("%s: a request of %d units allocates %v times", name, cost, allocs)
+			}
+		}
+	}
+}
+
+// TestMembersOfTheNextWindowAllocateNothing: the table of the members of a window is that of the next one.
+func TestMembersOfTheNextWindowAllocateNothing(t *testing.T) {
+	now := weir.Instant(0)
+	store := memstore.New(memstore.WithClock(func() weir.Instant { return now }))
+	limit := weir.MustLimit("fair", weir.Fair{Of: weir.FixedWindow{Limit: 1000, Window: time.Second}})
+	claims, members, decisions := []weir.Claim{{Key: "key", Limit: limit, Cost: 1}}, names(50), make([]weir.Decision, 1)
+	allocs := testing.AllocsPerRun(20, func() {
+		now += 1e6
+		for _, claims[0].Member = range members {
+			if granted, err := store.Decide(context.Background(), claims, 1, decisions); granted != 1 || err != nil {
+				t.Fatal(granted, err)
+			}
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("a window of 50 members allocates %v times", allocs)
+	}
+}
+
+func names(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprint("member-", i))
+	}
+	return list
 }
 
 // When a day ends, each key's state is still of the old one: both are asked for in turn.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/weirproject/weir"
@@ -56,7 +57,9 @@ func (*fairWindowKind) size(b *large) int64 {
 	return int64(unsafe.Sizeof(fairWindowState{})) + b.fairWindow().Parts.Bytes()
 }
 
-func (*fairWindowKind) growth(*large, *weir.Limit, int64, int64) int64 { return fair.PartBytes }
+func (*fairWindowKind) growth(b *large, _ *weir.Limit, _, _ int64) int64 {
+	return b.fairWindow().Parts.Growth()
+}
 
 func (*fairWindowKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
 	w := fairWindowOf(s, now)
@@ -96,7 +99,7 @@ func (*fairWindowKind) standing(l *weir.Limit, s state, now moment) weir.Standin
 }
 
 func (*fairWindowKind) ahead(l *weir.Limit, s state, now moment) bool {
-	return window.Ahead(l.Whole(), fairWindowOf(s, now).Whole, now.at)
+	return s.large.fairWindow().Whole.Start > now.at && window.Ahead(l.Whole(), fairWindowOf(s, now).Whole, now.at)
 }
 
 func (*fairWindowKind) back(l *weir.Limit, s state, now moment) state {
@@ -110,6 +113,36 @@ func (*fairWindowKind) adopt(from, to *weir.Limit, s state, now moment, _ bool) 
 	w := fairWindowOf(s, now)
 	w.Whole = window.Adopt(from.Whole(), to.Whole(), w.Whole)
 	return fairState(to, s, w)
+}
+
+func (*fairWindowKind) newest(_ *weir.Limit, s state) int64 { return s.large.fairWindow().Whole.Start }
+
+func (*fairWindowKind) take(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool) (a, b, remaining int64,
+	retryAfter, resetAfter, delay time.Duration, granted bool) {
+	var d weir.Decision
+	grown, granted := takeFairWindow(l, s, cost, floor, now, peeks, &d)
+	return grown, 0, d.Remaining, d.RetryAfter, d.ResetAfter, 0, granted
+}
+
+func takeFairWindow(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool, d *weir.Decision) (
+	grown int64, granted bool,
+) {
+	w := s.large.fairWindow()
+	w.Whole.Grid = now.grid
+	before := w.Parts.Bytes()
+	granted = w.Take(l, memberOf(s), cost, floor, now.at, !peeks, d)
+	return w.Parts.Bytes() - before, granted
+}
+
+// takeMember is a request of a member to a locked window.
+func (s *Store) takeMember(c *weir.Claim, st state, now moment, decisions []weir.Decision) (count int64) {
+	d := new(weir.Decision)
+	if decisions != nil {
+		d = &decisions[0]
+	}
+	grown, granted := takeFairWindow(c.Limit, st, c.Cost, c.Floor, now, false, d)
+	s.grown(grown)
+	return one(granted)
 }
 
 func (*fairWindowKind) numbers(s state) (list []int64, ids [][]byte) {
@@ -148,8 +181,8 @@ func (*fairLeaseKind) size(b *large) int64 {
 	return int64(unsafe.Sizeof(fairLeaseState{})) + state.Whole.Bytes() + state.Parts().Bytes()
 }
 
-func (*fairLeaseKind) growth(*large, *weir.Limit, int64, int64) int64 {
-	return concurrency.LeaseBytes + fair.PartBytes
+func (*fairLeaseKind) growth(b *large, _ *weir.Limit, _, _ int64) int64 {
+	return concurrency.LeaseBytes + b.fairLeases().Parts().Growth()
 }
 
 func (*fairLeaseKind) available(l *weir.Limit, s state, floor int64, now moment) int64 {
@@ -185,7 +218,7 @@ func (*fairLeaseKind) restore(_ *weir.Limit, s state, list []int64, ids [][]byte
 	if len(list) < 2*len(ids) {
 		return s, false
 	}
-	whole, ok := leasesOf(list[:2*len(ids)], ids, weir.MaxLease+fair.MemberBytes)
+	whole, ok := leasesOf(list[:2*len(ids)], ids, weir.MaxLease+2*fair.MemberBytes)
 	parts, known := fair.FromNumbers(list[2*len(ids):])
 	*s.large.fairLeases() = *fair.NewLeases(whole, parts)
 	return s, ok && known

@@ -15,8 +15,8 @@ var kinds = [...]kind{
 	weir.AlgorithmSlidingLog:      {&logKind{}, &logKind{}, &logKind{}},
 	weir.AlgorithmSlidingCounter:  {&counterKind{}, &counterKind{}, &counterKind{}},
 	weir.AlgorithmConcurrency:     {&leaseKind{}, nil, &leaseKind{}},
-	weir.AlgorithmFairWindow:      {&fairWindowKind{}, nil, &fairWindowKind{}},
-	weir.AlgorithmFairCalendar:    {&fairWindowKind{}, nil, &fairWindowKind{}},
+	weir.AlgorithmFairWindow:      {&fairWindowKind{}, &fairWindowKind{}, &fairWindowKind{}},
+	weir.AlgorithmFairCalendar:    {&fairWindowKind{}, &fairWindowKind{}, &fairWindowKind{}},
 	weir.AlgorithmFairConcurrency: {&fairLeaseKind{}, nil, &fairLeaseKind{}},
 }
 
@@ -85,7 +85,7 @@ type taker interface {
 	// slice. A charge at an earlier instant would be told that one and stored at the other, and its refund not find it.
 	newest(l *weir.Limit, s state) int64
 	// take is available, charge and decision of one request with a floor. a and b are the state after a grant. Of a
-	// large state, a is by how many bytes it grew; with peeks it is not written.
+	// large state, a is by how many bytes it grew; with peeks it is not written. Of a fair limit, s has the member.
 	take(l *weir.Limit, s state, cost, floor int64, now moment, peeks bool) (a, b, remaining int64,
 		retryAfter, resetAfter, delay time.Duration, granted bool)
 }

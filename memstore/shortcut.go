@@ -56,7 +56,7 @@ func (s *Store) take(key string, l *weir.Limit, cost, floor int64) (granted bool
 	}
 	own := e.owner.Load()
 	k := kindOf(l)
-	if own.limit != l || k.taker == nil {
+	if own.limit != l || k.taker == nil || l.Whole() != nil { // of a fair limit there must be a member
 		return
 	}
 	if big := own.large(); big != nil {
@@ -160,17 +160,30 @@ func (s *Store) takeClaim(c *weir.Claim, decisions []weir.Decision) (granted int
 	}
 	big := own.large()
 	big.mu.Lock()
-	defer big.mu.Unlock()
+	granted, ok = s.takeLocked(c, e, big, decisions)
+	big.mu.Unlock()
+	return granted, ok
+}
+
+func (s *Store) takeLocked(c *weir.Claim, e *entry, big *large, decisions []weir.Decision) (granted int64, ok bool) {
 	now, st, k := s.now(), s.asks(c, state{large: big}), kindOf(c.Limit)
-	ok = e.word.Load() == 0 && e.owner.Load() == own && !k.ahead(c.Limit, st, now)
+	ok = e.word.Load() == 0 && e.owner.Load() == &big.owner && !k.ahead(c.Limit, st, now)
 	if !ok || !c.Renew && s.tight() && !s.spare(k.growth(big, c.Limit, c.Cost, now.at)) {
 		return 0, false
 	}
-	if granted = fit(c, st, 1, now); granted > 0 && (c.Lease != "" || c.Cost > 0) {
-		before := big.size()
-		k.charge(c.Limit, st, c.Cost, now, c.Lease)
-		s.grown(big.size() - before)
+	if k.taker != nil {
+		return s.takeMember(c, st, now, decisions), true
 	}
+	before := big.size()
+	switch {
+	case c.Lease != "" && c.Limit.Whole() != nil:
+		granted = one(big.fairLeases().Request(c.Limit, memberOf(st), c.Lease, c.Cost, c.Floor, now.at, c.Renew))
+	default:
+		if granted = fit(c, st, 1, now); granted > 0 && (c.Lease != "" || c.Cost > 0) {
+			k.charge(c.Limit, st, c.Cost, now, c.Lease)
+		}
+	}
+	s.grown(big.size() - before)
 	for i := range decisions {
 		decide(c, st, now, &decisions[i])
 	}

@@ -57,7 +57,7 @@ func (t together) run(s *Store, claims []weir.Claim, decisions []weir.Decision) 
 func (t together) decide(s *Store, claims []weir.Claim, decisions []weir.Decision, now moment) (count int64, ok bool) {
 	count = 1
 	for i := range t {
-		if !t[i].try(&claims[i], &decisions[i], now) {
+		if !t[i].try(s, &claims[i], &decisions[i], now) {
 			count = 0
 		}
 	}
@@ -116,26 +116,29 @@ func (h *hold) readable(c *weir.Claim) bool {
 }
 
 // try decides one of the claims on the state that was read. It does not charge.
-func (h *hold) try(c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
-	h.a, h.b, granted = h.take(c, d, now, true)
+func (h *hold) try(s *Store, c *weir.Claim, d *weir.Decision, now moment) (granted bool) {
+	h.a, h.b, granted = h.take(s, c, d, now, true)
 	h.writes = granted && c.Cost > 0
 	return granted
 }
 
 // take decides one of the claims on the state that was read.
-func (h *hold) take(c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a, b int64, granted bool) {
-	s := stateOf(h.word, h.part, h.large)
+func (h *hold) take(s *Store, c *weir.Claim, d *weir.Decision, now moment, peeks bool) (a, b int64, granted bool) {
+	st := stateOf(h.word, h.part, h.large)
 	d.At, d.Standing = weir.Instant(now.at), nil
 	if h.part < 0 { // of a bucket
-		after, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(c.Limit, bucketOf(s), c.Cost,
+		after, remaining, retryAfter, resetAfter, delay, granted, ok := bucket.Take(c.Limit, bucketOf(st), c.Cost,
 			c.Floor, now.at)
 		if ok {
 			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = remaining, retryAfter, resetAfter, delay
 			return after.At, after.Part, granted
 		}
 	}
+	if h.large != nil {
+		st = s.asks(c, st)
+	}
 	k := kindOf(c.Limit)
-	a, b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = k.take(c.Limit, s, c.Cost, c.Floor, now, peeks)
+	a, b, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, granted = k.take(c.Limit, st, c.Cost, c.Floor, now, peeks)
 	return a, b, granted
 }
 
@@ -154,7 +157,7 @@ func (t together) write(s *Store, claims []weir.Claim, decisions []weir.Decision
 		switch {
 		case !h.writes:
 		case h.large != nil:
-			grown, _, _ := h.take(c, &decisions[i], now, false)
+			grown, _, _ := h.take(s, c, &decisions[i], now, false)
 			s.grown(grown)
 		case h.part < 0:
 			h.word = pack(state{a: h.a, b: h.b})

@@ -16,24 +16,21 @@ var fairWindowKind = kind{'W', "fair_window", 5, fairWindowArgs, fairWindowDecis
 
 var fairLeaseKind = kind{'H', "fair_leases", 6, fairLeaseArgs, fairLeaseDecision, nil, fairLeaseStanding}
 
-// addFair adds the numbers of a fair limit, and the member's weight and 8 bytes of its own. It returns the first bytes
-// of the SHA-256 of the member's name: another name with the same bytes cannot be found.
-func (a *arguments) addFair(c *weir.Claim) (sum [10]byte) {
-	whole := sha256.Sum256(unsafe.Slice(unsafe.StringData(c.Member), len(c.Member)))
-	copy(sum[:], whole[:])
+// addFair adds the numbers of a fair limit, and the member's weight, 8 bytes of its own, and one of 512 fields. They
+// are of the SHA-256 of the member's name: another name with the same bytes cannot be found.
+func (a *arguments) addFair(c *weir.Claim) {
+	sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(c.Member), len(c.Member)))
 	a.text = pack(a.text, c.Limit.Capacity(), c.Limit.Above())
 	a.text = binary.LittleEndian.AppendUint32(a.text, uint32(c.Limit.MaxKeys()))
 	a.text = binary.LittleEndian.AppendUint16(a.text, uint16(max(1, c.Weight)))
 	a.text = append(a.text, sum[:8]...)
+	a.text = append(a.text, sum[8]&1, sum[9])
 	a.end()
-	return sum
 }
 
 func fairWindowArgs(a *arguments, c *weir.Claim) {
 	windowArgs(a, c)
-	sum := a.addFair(c)
-	a.text = append(a.text, sum[8]&1, sum[9]) // one of 512 fields
-	a.end()
+	a.addFair(c)
 }
 
 // partOf is the standing of a member with the usage own. all is the sum of the weights: negative if the member is one

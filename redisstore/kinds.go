@@ -134,8 +134,8 @@ var algorithms = [...]struct {
 	weir.AlgorithmSlidingLog:      {":l", always(&logKind)},
 	weir.AlgorithmSlidingCounter:  {":s", always(&counterKind)},
 	weir.AlgorithmConcurrency:     {":h", always(&leaseKind)},
-	weir.AlgorithmFairWindow:      {":W", always(&fairWindowKind)},
-	weir.AlgorithmFairCalendar:    {":C", always(&fairWindowKind)},
+	weir.AlgorithmFairWindow:      {":f", always(&fairWindowKind)},
+	weir.AlgorithmFairCalendar:    {":g", always(&fairWindowKind)},
 	weir.AlgorithmFairConcurrency: {":H", always(&fairLeaseKind)},
 }
 

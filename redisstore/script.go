@@ -94,13 +94,13 @@ func parseTwin(text string, twins map[string]*twin) {
 
 // derive makes the twin of a fair limit of that of the shared one: its steps follow the other's. Before stands before
 // step read, prepare before charge, standing before after, and store, which writes a hash, after each step that writes.
-// The shared limit's state is in the hash: got_ has the text that it reads, head_, expires_ and gone_ what it writes.
+// The state of a shared window is in the hash: got_[1] has the text that it reads, with sums of the members at its end,
+// and head_, stop_, number_, expires_ and gone_ are what it writes.
 func (t *twin) derive(base *twin) {
 	own := t.steps
 	t.steps = make(map[string]string)
 	for name, step := range base.steps {
-		t.steps[name] = intoHash.Replace(expiring.ReplaceAllString(keeping.ReplaceAllString(step, "head_ = $1"),
-			"head_, expires_ = $1, $2"))
+		t.steps[name] = intoHash.Replace(writing.ReplaceAllStringFunc(step, intoNumbers))
 	}
 	for name, step := range own {
 		t.steps[name] += step
@@ -118,11 +118,22 @@ func (t *twin) derive(base *twin) {
 
 var (
 	intoHash = strings.NewReplacer("call('GET', key_)", "got_[1]", "call('DEL', key_)", "gone_ = true",
+		"#raw_ ~= 25", "#raw_ ~= 49", "local start, stop, count = struct.unpack('<i8i8i8', raw_, 2)", "local start, stop, count\n"+
+			"start, stop, count, sum_, members_, others_ = struct.unpack('<i8i8i8i8i8i8', raw_, 2)",
 		"forget(", "fair_forget(", "now, 64, {}", "now, 16, {}",
 		"held_ = held_ - #gone_", "held_ = held_ - call('ZCOUNT', key_, '-inf', from_)")
-	keeping  = regexp.MustCompile(`call\('SET', key_, (.+), 'KEEPTTL'\)`)
-	expiring = regexp.MustCompile(`call\('SET', key_, (.+), 'PXAT', 2 \* math\.ceil\((.+) / 2000\) \+ 1\)`)
+	writing = regexp.MustCompile(`call\('SET', key_, struct\.pack\('<c0i8i8i8', 'w', (.+)\), ` +
+		`(?:'KEEPTTL'|'PXAT', 2 \* math\.ceil\((.+) / 2000\) \+ 1)\)`)
 )
+
+// intoNumbers turns a command that writes a window into assignments of its numbers.
+func intoNumbers(command string) string {
+	found := writing.FindStringSubmatch(command)
+	if found[2] == "" {
+		return "head_, stop_, number_ = " + found[1]
+	}
+	return "head_, stop_, number_, expires_ = " + found[1] + ", " + found[2]
+}
 
 // uncommented drops lines that are comments: Redis keeps a script's text.
 func uncommented(body string) string {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 //go:embed testdata/*.jsonl
 var given embed.FS
 
-// Vectors plays the traces of exact answers, core, floors, ahead (a clock that was ahead for a while) and concurrency,
-// and those of the directory in WEIR_VECTORS, if it is set.
+// Vectors plays the traces of exact answers, core, floors, ahead (a clock that was ahead for a while), concurrency and
+// fair (limits that members share), and those of the directory in WEIR_VECTORS, if it is set.
 func Vectors(t *testing.T, s Subject) {
 	files, err := fs.Sub(given, "testdata")
 	if err != nil {
@@ -48,15 +49,18 @@ func vectorsIn(t *testing.T, s Subject, files fs.FS) {
 	}
 }
 
-// loadVectors reads all core*.jsonl, floors*.jsonl, ahead*.jsonl and concurrency*.jsonl; none is an error.
+// vectorFiles are the kinds of files of traces.
+var vectorFiles = []string{"core*.jsonl", "floors*.jsonl", "ahead*.jsonl", "concurrency*.jsonl", "fair*.jsonl"}
+
+// loadVectors reads all vectorFiles; none is an error.
 func loadVectors(files fs.FS) (names []string, traces [][]trace, err error) {
-	for _, pattern := range []string{"core*.jsonl", "floors*.jsonl", "ahead*.jsonl", "concurrency*.jsonl"} {
+	for _, pattern := range vectorFiles {
 		found, _ := fs.Glob(files, pattern)
 		names = append(names, found...)
 	}
 	if len(names) == 0 {
-		return nil, nil, errors.New("no core*.jsonl, floors*.jsonl, ahead*.jsonl or concurrency*.jsonl to play: " +
-			"point WEIR_VECTORS at a directory that has some")
+		return nil, nil, fmt.Errorf("no files %s to play: point WEIR_VECTORS at a directory that has some",
+			strings.Join(vectorFiles, ", "))
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
@@ -98,37 +102,42 @@ func readTraces(text []byte) (traces []trace, err error) {
 
 // A trace is one line of a vector file, of either form.
 type trace struct {
-	Name   string
-	Limits []vectorLimit
-	Limit  *vectorLimit
-	Steps  []vectorStep
+	Name   string        `json:"name"`
+	Limits []vectorLimit `json:"limits,omitempty"`
+	Limit  *vectorLimit  `json:"limit,omitempty"`
+	Steps  []vectorStep  `json:"steps"`
 }
 
+// A vectorLimit is a limit. Above and MaxKeys are of one that members share: its algorithm begins with fair_.
 type vectorLimit struct {
-	Algorithm string
-	Capacity  int64
-	Refill    int64
-	PeriodUs  int64 `json:"period_us"`
-	Overdraft int64
-	Mode      string `json:"refill_mode"`
-	Limit     int64
-	WindowUs  int64 `json:"window_us"`
-	Anchor    string
-	Slices    int64
-	Unit      string
-	Zone      string
-	TTLUs     int64 `json:"ttl_us"`
+	Algorithm string `json:"algorithm"`
+	Capacity  int64  `json:"capacity,omitempty"`
+	Refill    int64  `json:"refill,omitempty"`
+	PeriodUs  int64  `json:"period_us,omitempty"`
+	Overdraft int64  `json:"overdraft,omitempty"`
+	Mode      string `json:"refill_mode,omitempty"`
+	Limit     int64  `json:"limit,omitempty"`
+	WindowUs  int64  `json:"window_us,omitempty"`
+	Anchor    string `json:"anchor,omitempty"`
+	Slices    int64  `json:"slices,omitempty"`
+	Unit      string `json:"unit,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+	TTLUs     int64  `json:"ttl_us,omitempty"`
+	Above     int    `json:"above,omitempty"`
+	MaxKeys   int64  `json:"max_keys,omitempty"`
 }
 
 type vectorStep struct {
-	Op      string  `json:"op"`
-	At      int64   `json:"at"`
-	Costs   []int64 `json:"costs,omitempty"`
-	Floors  []int64 `json:"floors,omitempty"`
-	Times   int64   `json:"times,omitempty"`
-	TakenAt int64   `json:"taken_at,omitempty"`
-	ID      string  `json:"id,omitempty"`
-	Units   int64   `json:"units,omitempty"`
+	Op      string   `json:"op"`
+	At      int64    `json:"at"`
+	Costs   []int64  `json:"costs,omitempty"`
+	Floors  []int64  `json:"floors,omitempty"`
+	Members []string `json:"members,omitempty"` // one a claim; "" of limits that are not shared
+	Weights []int64  `json:"weights,omitempty"`
+	Times   int64    `json:"times,omitempty"`
+	TakenAt int64    `json:"taken_at,omitempty"`
+	ID      string   `json:"id,omitempty"`
+	Units   int64    `json:"units,omitempty"`
 
 	Granted   *int64           `json:"granted,omitempty"`
 	OK        *bool            `json:"ok,omitempty"`
@@ -155,6 +164,10 @@ func waitMicros(d time.Duration) int64 {
 
 // spec is the limit as plain data; NewLimit refuses the one of unknown words.
 func (v vectorLimit) spec() weir.Spec {
+	if of, fair := strings.CutPrefix(v.Algorithm, "fair_"); fair {
+		v.Algorithm = of
+		return weir.Fair{Of: v.spec(), Above: v.Above, MaxKeys: v.MaxKeys}
+	}
 	switch v.Algorithm {
 	case "token_bucket":
 		mode := slices.Index([]string{"continuous", "step"}, v.Mode)
@@ -182,17 +195,9 @@ func (v vectorLimit) spec() weir.Spec {
 // play runs a trace in keys of its own: claim i uses key i.
 func (tr trace) play(t TB, b *fixture) {
 	t.Helper()
-	limits := tr.Limits
-	if tr.Limit != nil {
-		limits = append(limits, *tr.Limit)
-	}
-	claims, keys := make([]weir.Claim, len(limits)), b.keysTogether(len(limits))
-	for i, v := range limits {
-		limit, err := weir.NewLimit(fmt.Sprint("claim-", i), v.spec())
-		if err != nil {
-			t.Fatalf("%s: limits[%d]: %v", tr.Name, i, err)
-		}
-		claims[i] = weir.Claim{Key: keys[i], Limit: limit}
+	claims, err := tr.claims(b)
+	if err != nil {
+		t.Fatalf("%s: %v", tr.Name, err)
 	}
 	for i, step := range tr.Steps {
 		b.clock.set(step.At)
@@ -203,18 +208,45 @@ func (tr trace) play(t TB, b *fixture) {
 	}
 }
 
-// play does one step and compares its answer.
-func (s *vectorStep) play(b *fixture, claims []weir.Claim) error {
+// claims has a claim for each limit, on keys of its own.
+func (tr trace) claims(b *fixture) ([]weir.Claim, error) {
+	limits := tr.Limits
+	if tr.Limit != nil {
+		limits = append(limits, *tr.Limit)
+	}
+	claims, keys := make([]weir.Claim, len(limits)), b.keysTogether(len(limits))
+	for i, v := range limits {
+		limit, err := weir.NewLimit(fmt.Sprint("claim-", i), v.spec())
+		if err != nil {
+			return nil, fmt.Errorf("limits[%d]: %w", i, err)
+		}
+		claims[i] = weir.Claim{Key: keys[i], Limit: limit}
+	}
+	return claims, nil
+}
+
+// claims are the claims of the step.
+func (s *vectorStep) claims(claims []weir.Claim) []weir.Claim {
 	claims = slices.Clone(claims)
 	for i := range claims {
-		claims[i].Cost, claims[i].Lease, claims[i].Renew = max(1, s.Units), s.ID, s.Op == "renew"
+		c := &claims[i]
+		c.Cost, c.Lease, c.Renew = max(1, s.Units), s.ID, s.Op == "renew"
 		if s.ID == "" && i < len(s.Costs) {
-			claims[i].Cost = s.Costs[i]
+			c.Cost = s.Costs[i]
 		}
 		if i < len(s.Floors) {
-			claims[i].Floor = s.Floors[i]
+			c.Floor = s.Floors[i]
+		}
+		if i < len(s.Members) {
+			c.Member, c.Weight = s.Members[i], s.Weights[i]
 		}
 	}
+	return claims
+}
+
+// play does one step and compares its answer.
+func (s *vectorStep) play(b *fixture, claims []weir.Claim) error {
+	claims = s.claims(claims)
 	want := s.Decisions
 	if s.Decision != nil {
 		want = []vectorDecision{*s.Decision}

@@ -42,8 +42,14 @@ func (s *State) Available(l *weir.Limit, now int64) int64 {
 
 // Live reports whether the lease is held at now.
 func (s *State) Live(id string, now int64) bool {
+	_, live := s.Find(id, now)
+	return live
+}
+
+// Find is the place of a lease that is held at now.
+func (s *State) Find(id string, now int64) (place int, live bool) {
 	place, ok := s.find(id)
-	return ok && s.leases[place].Expires > now
+	return place, ok && s.leases[place].Expires > now
 }
 
 // Take gives n units to id until now + ttl. A lease that is held already is renewed,
@@ -60,13 +66,18 @@ func (s *State) Take(l *weir.Limit, id string, n, now int64) {
 
 // Release ends a lease. It is false if the lease was gone.
 func (s *State) Release(id string, now int64) bool {
-	place, ok := s.find(id)
-	if !ok || s.leases[place].Expires <= now {
-		return false
+	place, live := s.Find(id, now)
+	if live {
+		s.End(place, now)
 	}
-	s.remove(place)
+	return live
+}
+
+// End ends the lease at the place that Find has, and returns its units.
+func (s *State) End(place int, now int64) int64 {
+	lease := s.remove(place)
 	s.purge(now)
-	return true
+	return lease.Units
 }
 
 // Decision describes the state for a next lease of n units.

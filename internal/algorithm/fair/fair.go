@@ -15,113 +15,85 @@ type Member struct{ ID, Weight int64 }
 // A Part is the usage of a member, and its weight.
 type Part struct{ Units, Weight int64 }
 
-// Parts are the parts of all members. The zero Parts are empty.
-type Parts struct {
-	list   map[int64]Part
-	others int64 // units of the members beyond MaxKeys, who are together one member with the weight 1
-	sum    int64 // of the weights, without the others'
-}
-
 // Of is the standing of a member, without Used and Open.
-func (p *Parts) Of(l *weir.Limit, m Member) (s weir.Standing) { return p.without(nil).of(l, m) }
-
-// totals are the sums that a standing depends on, beside the member's own part.
-type totals struct {
-	*Parts
-	gone    tally
-	others  int64
-	sum     int64 // of the weights of all, the others' too
-	members int64
+func (p *Parts) Of(l *weir.Limit, m Member) weir.Standing {
+	return p.sums().standing(l, m, p.part(m.ID))
 }
 
-// tally is units by the ID of a member; the others have ID 0.
-type tally map[int64]int64
+// sums are the numbers that a standing depends on, beside the member's own part.
+type sums struct {
+	members int64 // that are told apart
+	weights int64 // of them
+	others  int64 // the units of the others
+}
 
-// without returns the totals as they are after some units went back.
-func (p *Parts) without(gone tally) totals {
-	t := totals{p, gone, p.others - gone[0], p.sum, int64(len(p.list))}
-	if t.others > 0 {
-		t.sum++
+func (p *Parts) sums() sums { return sums{p.members, p.weights, p.others} }
+
+// standing is that of a member with this part.
+func (s sums) standing(l *weir.Limit, m Member, part Part) (of weir.Standing) {
+	of.Own, of.Weights = part.Units, s.weights
+	if s.others > 0 {
+		of.Weights++
 	}
-	for id, units := range gone {
-		if part, known := p.list[id]; known && part.Units <= units {
-			t.sum -= part.Weight
-			t.members--
+	switch {
+	case part.Units > 0:
+		of.Weights += m.Weight - part.Weight
+	case s.members < l.MaxKeys():
+		of.Weights += m.Weight
+	default:
+		of.Own, of.Others, m.Weight = s.others, true, 1
+		if s.others == 0 {
+			of.Weights++
 		}
 	}
-	return t
+	of.Share = l.Capacity() * m.Weight / of.Weights
+	return of
 }
 
-func (t *totals) known(id int64) bool { return t.list[id].Units > t.gone[id] }
+// add counts n units of a member, or of the others.
+func (p *Parts) add(l *weir.Limit, m Member, n int64) {
+	at, known := p.find(m.ID)
+	switch {
+	case known:
+		part := &p.slots[at].Part
+		p.weights += m.Weight - part.Weight
+		part.Units, part.Weight = algorithm.Add(part.Units, n), m.Weight
+	case p.members < l.MaxKeys():
+		p.insert(m.ID, Part{algorithm.Add(0, n), m.Weight})
+	default:
+		p.others = algorithm.Add(p.others, n)
+	}
+}
 
-// part is the ID that the units of a member are counted under: its own, or 0 with the others.
-func (t *totals) part(l *weir.Limit, m Member) int64 {
-	if t.known(m.ID) || t.members < l.MaxKeys() {
+// counted is the ID that further units of a member are counted under: its own, or 0 with the others.
+func (p *Parts) counted(l *weir.Limit, m Member) int64 {
+	if _, known := p.find(m.ID); known || p.members < l.MaxKeys() {
 		return m.ID
 	}
 	return 0
 }
 
-func (t totals) of(l *weir.Limit, m Member) (s weir.Standing) {
-	s.Weights = t.sum
-	switch {
-	case t.known(m.ID):
-		s.Own = t.list[m.ID].Units - t.gone[m.ID]
-		s.Weights += m.Weight - t.list[m.ID].Weight
-	case t.members < l.MaxKeys():
-		s.Weights += m.Weight
-	default:
-		s.Own, s.Others, m.Weight = t.others, true, 1
-		if t.others == 0 {
-			s.Weights++
-		}
-	}
-	s.Share = l.Capacity() * m.Weight / s.Weights
-	return s
-}
-
-// add counts n units of a member, or of the others.
-func (p *Parts) add(l *weir.Limit, m Member, n int64) {
-	t := p.without(nil)
-	if t.part(l, m) == 0 {
-		p.others = algorithm.Add(p.others, n)
-		return
-	}
-	if p.list == nil {
-		p.list = make(map[int64]Part)
-	}
-	part := p.list[m.ID]
-	p.sum += m.Weight - part.Weight
-	p.list[m.ID] = Part{algorithm.Add(part.Units, n), m.Weight}
-}
-
 // remove gives back n units of a member: of the others, if it is not told apart.
 func (p *Parts) remove(id, n int64) {
-	part, known := p.list[id]
+	at, known := p.find(id)
 	switch {
 	case !known:
 		p.others = max(0, p.others-n)
-	case part.Units <= n:
-		delete(p.list, id)
-		p.sum -= part.Weight
+	case p.slots[at].Units <= n:
+		p.drop(at)
 	default:
-		part.Units -= n
-		p.list[id] = part
+		p.slots[at].Units -= n
 	}
 }
-
-// PartBytes is about the memory of a member's part.
-const PartBytes = 64
-
-// Bytes is about the memory of the parts.
-func (p *Parts) Bytes() int64 { return int64(len(p.list)) * PartBytes }
 
 // Numbers are the parts as a list: the others' units, then for each member both halves of the ID, units and weight. A
 // number of a snapshot is about as large as units may be, and an ID may be larger.
 func (p *Parts) Numbers() []int64 {
 	list := []int64{p.others}
-	for id, part := range p.list {
-		list = append(list, id>>32, id&math.MaxUint32, part.Units, part.Weight)
+	for _, s := range p.slots {
+		if s.Units > 0 {
+			list = append(list, s.id>>32, s.id&math.MaxUint32, s.Units, s.Weight)
+		}
 	}
 	return list
 }
@@ -131,17 +103,20 @@ func FromNumbers(list []int64) (p Parts, ok bool) {
 	if len(list)%4 != 1 || list[0] < 0 || len(list) > 1+4*weir.MaxFairKeys {
 		return p, false
 	}
-	p.others, p.list = list[0], make(map[int64]Part)
+	p.others = list[0]
 	for rest := list[1:]; len(rest) > 0; rest = rest[4:] {
 		high, low, part := rest[0], rest[1], Part{rest[2], rest[3]}
 		if int64(int32(high)) != high || int64(uint32(low)) != low ||
 			part.Units < 1 || part.Weight < 1 || part.Weight > weir.MaxWeight {
 			return p, false
 		}
-		p.list[high<<32|low] = part
-		p.sum += part.Weight
+		id := high<<32 | low
+		if _, twice := p.find(id); twice {
+			return p, false
+		}
+		p.insert(id, part)
 	}
-	return p, len(p.list) == len(list)/4
+	return p, true
 }
 
 // left is the number of units that a member is granted above a floor: at most the rest of the limit, and beyond Open at

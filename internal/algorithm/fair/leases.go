@@ -3,19 +3,21 @@ package fair
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/concurrency"
 )
 
-// Leases is the state of a concurrency limit that members share. The id of a lease begins with 8 bytes for the member.
+// Leases is the state of a concurrency limit that members share. The id of a lease begins with 8 bytes for the part
+// that has its units.
 type Leases struct {
 	Whole concurrency.State
 	parts Parts
 }
 
-// MemberBytes is the length of the member in the id of a lease; the rest is the id that the holder knows.
+// MemberBytes is the length of a member in the id of a lease. At most two stand before the id that the holder knows.
 const MemberBytes = 8
 
 // mostDead is how many expired leases are taken from their members before they are deleted: a store must not read
@@ -31,47 +33,71 @@ func NewLeases(leases []concurrency.Lease, parts Parts) *Leases {
 // Parts are the parts of the members. Leases that expired and are not deleted yet count in them.
 func (s *Leases) Parts() *Parts { return &s.parts }
 
-// name is the id of a lease of a member's part.
-func name(part int64, id string) string {
-	return string(binary.BigEndian.AppendUint64(nil, uint64(part))) + id
+// name is the id of a member's lease of a part: the member's own, or 0, which has leases of several members. Each has
+// its own ids: what one member chose must not be the lease of another.
+func name(part int64, m Member, id string) string {
+	var b strings.Builder
+	b.Grow(2*MemberBytes + len(id))
+	b.Write(binary.BigEndian.AppendUint64(nil, uint64(part)))
+	if part != m.ID {
+		b.Write(binary.BigEndian.AppendUint64(nil, uint64(m.ID)))
+	}
+	b.WriteString(id)
+	return b.String()
 }
 
 func partOf(lease string) int64 {
 	return int64(binary.BigEndian.Uint64([]byte(lease[:MemberBytes])))
 }
 
-// find is the name of a member's live lease; "" if there is none.
-func (s *Leases) find(m Member, id string, now int64) string {
-	for _, part := range []int64{0, m.ID} {
-		if lease := name(part, id); s.Whole.Live(lease, now) {
-			return lease
+// find is the name of a member's lease, and its place among all leases if it is live. The units of a lease that is not
+// live may be counted under another name: see counted.
+func (s *Leases) find(m Member, id string, now int64) (lease string, place int, live bool) {
+	if s.parts.others > 0 {
+		lease = name(0, m, id)
+		if place, live = s.Whole.Find(lease, now); live {
+			return lease, place, true
 		}
 	}
-	return ""
-}
-
-// living are the parts without the leases that have expired.
-func (s *Leases) living(now int64) totals {
-	dead := s.Whole.Dead(now)
-	if len(dead) == 0 {
-		return s.parts.without(nil)
-	}
-	gone := make(tally)
-	for _, lease := range dead[:min(mostDead, len(dead))] {
-		gone[partOf(lease.ID)] += lease.Units
-	}
-	return s.parts.without(gone)
+	lease = name(m.ID, m, id)
+	place, live = s.Whole.Find(lease, now)
+	return lease, place, live
 }
 
 // Standing is the standing of the member.
 func (s *Leases) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
-	standing := s.living(now).of(l, m)
+	standing := s.part(l, m, now)
 	standing.Used, standing.Open = s.Whole.Held(now), l.Above()
 	return standing
 }
 
+// part is the standing without Used and Open. The leases that have expired do not count.
+func (s *Leases) part(l *weir.Limit, m Member, now int64) weir.Standing {
+	sums, own := s.parts.sums(), s.parts.part(m.ID)
+	dead := s.Whole.Dead(now)
+	if len(dead) == 0 {
+		return sums.standing(l, m, own)
+	}
+	gone := make(map[int64]int64) // units by the ID of a member; the others have ID 0
+	for _, lease := range dead[:min(mostDead, len(dead))] {
+		gone[partOf(lease.ID)] += lease.Units
+	}
+	for id, units := range gone {
+		if part := s.parts.part(id); part.Units > 0 && part.Units <= units {
+			sums.weights -= part.Weight
+			sums.members--
+		}
+	}
+	own.Units = max(0, own.Units-gone[m.ID])
+	sums.others -= gone[0]
+	return sums.standing(l, m, own)
+}
+
 // Live reports whether a member's lease is held at now.
-func (s *Leases) Live(m Member, id string, now int64) bool { return s.find(m, id, now) != "" }
+func (s *Leases) Live(m Member, id string, now int64) bool {
+	_, _, live := s.find(m, id, now)
+	return live
+}
 
 // Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
 // too.
@@ -80,13 +106,30 @@ func (s *Leases) Available(l *weir.Limit, m Member, floor, now int64) int64 {
 	return left(l, &standing, floor)
 }
 
+// Request is one request of a member for a lease, or its renewal: Live, Available and Take in one step.
+func (s *Leases) Request(l *weir.Limit, m Member, id string, n, floor, now int64, renew bool) (granted bool) {
+	lease, _, live := s.find(m, id, now)
+	switch {
+	case live:
+	case renew || s.Available(l, m, floor, now) < n:
+		return false
+	}
+	s.take(l, m, lease, live, n, now)
+	return true
+}
+
 // Take gives n units to a member's lease, or renews it.
 func (s *Leases) Take(l *weir.Limit, m Member, id string, n, now int64) {
-	lease := s.find(m, id, now)
+	lease, _, live := s.find(m, id, now)
+	s.take(l, m, lease, live, n, now)
+}
+
+func (s *Leases) take(l *weir.Limit, m Member, lease string, live bool, n, now int64) {
 	s.forget(now)
-	if lease == "" {
-		t := s.parts.without(nil)
-		lease = name(t.part(l, m), id)
+	if !live {
+		if s.parts.counted(l, m) != m.ID {
+			lease = name(0, m, lease[MemberBytes:])
+		}
 		s.parts.add(l, m, n)
 	}
 	s.Whole.Take(l.Whole(), lease, n, now)
@@ -101,15 +144,12 @@ func (s *Leases) forget(now int64) {
 
 // Release ends a lease. It is false if the lease was gone.
 func (s *Leases) Release(m Member, id string, now int64) bool {
-	lease := s.find(m, id, now)
-	if lease == "" {
-		return false
+	lease, place, live := s.find(m, id, now)
+	if live {
+		s.forget(now)
+		s.parts.remove(partOf(lease), s.Whole.End(place, now))
 	}
-	s.forget(now)
-	held := s.Whole.Held(now)
-	s.Whole.Release(lease, now)
-	s.parts.remove(partOf(lease), held-s.Whole.Held(now))
-	return true
+	return live
 }
 
 // Decision describes the state for a member's next lease of n units above a floor, which is part of Remaining.

@@ -1,6 +1,8 @@
 package fair
 
 import (
+	"time"
+
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
 	"github.com/weirproject/weir/internal/algorithm/window"
@@ -14,25 +16,67 @@ type Window struct {
 
 // Standing is the standing of the member in the window that is open.
 func (w *Window) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
-	parts := &w.Parts
-	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
-		parts = new(Parts)
-	}
-	return StandingIn(l, w.Whole, parts.Of(l, m), now)
+	return w.view(l, m, now).Standing
 }
 
 // StandingIn is the standing with the usage of the window that is open, and what is open in it to any member.
 func StandingIn(l *weir.Limit, w window.State, s weir.Standing, now int64) weir.Standing {
-	start, length, used := window.Opened(l.Whole(), w, now)
-	s.Used, s.Open = used, opened(l, 100*max(0, now-start)/length)
-	return s
+	return viewOf(l, w, s, now).Standing
+}
+
+// A view is the window that is open as a request of a member finds it.
+type view struct {
+	weir.Standing
+	window.State
+	length int64 // by the limit's own numbers
+}
+
+func (w *Window) view(l *weir.Limit, m Member, now int64) (v view) {
+	v.State, v.length = window.Opened(l.Whole(), w.Whole, now)
+	parts := &w.Parts
+	if v.Count == 0 { // they are of an earlier window
+		parts = new(Parts)
+	}
+	v.Standing = parts.Of(l, m)
+	v.complete(l, now)
+	return v
+}
+
+func viewOf(l *weir.Limit, w window.State, s weir.Standing, now int64) (v view) {
+	v.Standing = s
+	v.State, v.length = window.Opened(l.Whole(), w, now)
+	v.complete(l, now)
+	return v
+}
+
+// complete fills in the parts of a standing that are of the window.
+func (v *view) complete(l *weir.Limit, now int64) {
+	v.Used, v.Open = v.Count, opened(l, 100*max(0, now-v.Start)/v.length)
 }
 
 // Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
 // too.
 func (w *Window) Available(l *weir.Limit, m Member, floor, now int64) int64 {
-	standing := w.Standing(l, m, now)
-	return left(l, &standing, floor)
+	v := w.view(l, m, now)
+	return left(l, &v.Standing, floor)
+}
+
+// Take is one request of a member on a state that the limit's own numbers wrote: Available, Charge and Decision in one
+// step. Unless it charges, the state is described as it is.
+func (w *Window) Take(l *weir.Limit, m Member, cost, floor, now int64, charges bool, d *weir.Decision) (granted bool) {
+	v := w.view(l, m, now)
+	granted = algorithm.Fit(left(l, &v.Standing, floor), cost, 1) > 0
+	if granted && charges && cost > 0 {
+		w.begin(v.Count)
+		w.Parts.add(l, m, cost)
+		v.Count += cost
+		v.Used += cost
+		v.Own += cost // the share stays: it was that of a member which uses the limit
+		w.Whole = v.State
+	}
+	v.describe(l, cost, floor, now, d)
+	d.Remaining = algorithm.LessFloor(d.Remaining, floor)
+	return granted
 }
 
 // Charge counts n units of a member.
@@ -40,15 +84,16 @@ func (w *Window) Charge(l *weir.Limit, m Member, n, now int64) {
 	if n == 0 {
 		return
 	}
-	w.begin(l, now)
+	open, _ := window.Opened(l.Whole(), w.Whole, now)
+	w.begin(open.Count)
 	w.Whole = window.Charge(l.Whole(), w.Whole, n, now)
 	w.Parts.add(l, m, n)
 }
 
-// begin drops the parts of a window that is over.
-func (w *Window) begin(l *weir.Limit, now int64) {
-	if _, _, used := window.Opened(l.Whole(), w.Whole, now); used == 0 {
-		w.Parts = Parts{}
+// begin drops the parts of a window that is over: the one that is open has a count of 0 then.
+func (w *Window) begin(count int64) {
+	if count == 0 {
+		w.Parts.clear()
 	}
 }
 
@@ -57,7 +102,8 @@ func (w *Window) Settle(l, other *weir.Limit, m Member, n, now int64) (others bo
 	after, others := window.Settle(l.Whole(), other.Whole(), w.Whole, n, now)
 	if !others {
 		w.Whole = window.Adopt(other.Whole(), l.Whole(), w.Whole)
-		w.begin(l, now)
+		open, _ := window.Opened(l.Whole(), w.Whole, now)
+		w.begin(open.Count)
 	}
 	w.Whole = after
 	w.Parts.add(l, m, n)
@@ -80,24 +126,42 @@ func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (
 }
 
 // Decision describes the state for a member's next request of cost units above a floor, which is part of Remaining.
-func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) weir.Decision {
-	standing := w.Standing(l, m, now)
-	return Decision(l, w.Whole, &standing, cost, floor, now)
+func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) (d weir.Decision) {
+	v := w.view(l, m, now)
+	v.describe(l, cost, floor, now, &d)
+	return d
 }
 
 // Decision describes a window for the next request of a member that has a standing in it. The floor is part of
 // Remaining, as of other algorithms: see algorithm.LessFloor.
-func Decision(l *weir.Limit, w window.State, s *weir.Standing, cost, floor, now int64) weir.Decision {
-	d := window.Decision(l.Whole(), w, cost+floor, now)
-	free := left(l, s, floor)
-	d.Remaining = max(0, free) + floor
-	if d.RetryAfter == 0 && (free < cost || free < 0) {
-		start, length, _ := window.Opened(l.Whole(), w, now)
-		d.RetryAfter = d.ResetAfter
-		if percent := opens(l, s.Used+cost); percent < 100 {
-			at := start + algorithm.CeilDiv(percent*length, 100)
-			d.RetryAfter = min(d.RetryAfter, algorithm.Micros(at-now))
-		}
-	}
+func Decision(l *weir.Limit, w window.State, s *weir.Standing, cost, floor, now int64) (d weir.Decision) {
+	v := viewOf(l, w, *s, now)
+	v.describe(l, cost, floor, now, &d)
 	return d
+}
+
+func (v *view) describe(l *weir.Limit, cost, floor, now int64, d *weir.Decision) {
+	free := left(l, &v.Standing, floor)
+	d.Remaining, d.RetryAfter, d.ResetAfter = max(0, free)+floor, 0, 0
+	d.Delay, d.At, d.Standing = 0, weir.Instant(now), nil
+	if v.Count > 0 {
+		d.ResetAfter = algorithm.Micros(max(v.Start+v.length, v.Until) - now)
+	}
+	switch {
+	case cost+floor > l.Capacity():
+		d.RetryAfter = weir.Never
+	case v.Count+cost+floor > l.Capacity():
+		d.RetryAfter = d.ResetAfter
+	case free < cost || free < 0:
+		d.RetryAfter = v.retry(l, cost, now, d.ResetAfter)
+	}
+}
+
+// retry is the wait until the window has passed so far that any member is granted the cost, or until it ends.
+func (v *view) retry(l *weir.Limit, cost, now int64, reset time.Duration) time.Duration {
+	percent := opens(l, v.Count+cost)
+	if percent >= 100 {
+		return reset
+	}
+	return min(reset, algorithm.Micros(v.Start+algorithm.CeilDiv(percent*v.length, 100)-now))
 }

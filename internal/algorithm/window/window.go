@@ -114,10 +114,10 @@ func Take(l *weir.Limit, s State, cost, floor, now int64) (
 	return after, algorithm.LessFloor(limit-w.Count, floor), retryAfter, resetAfter, granted
 }
 
-// Opened is the window that is open, by the limit's own numbers: its start, its length, and the units charged in it.
-func Opened(l *weir.Limit, s State, now int64) (start, length, count int64) {
-	s = open(l, s, now)
-	return s.Start, end(l, s.Start, s.Grid) - s.Start, s.Count
+// Opened is the window that is open, and its length by the limit's own numbers.
+func Opened(l *weir.Limit, s State, now int64) (w State, length int64) {
+	w = open(l, s, now)
+	return w, end(l, w.Start, w.Grid) - w.Start
 }
 
 // Adopt reads a state that was written under the numbers of another limit. A window of

@@ -79,11 +79,10 @@ end
 -- A key expires at its window's end, so in the same window it keeps its time.
 if cost_ > 0 and not settled_ then
   start_, count_, until_ = from_, math.min(count_ + granted * cost_, 4503599627370496), 0
-  local text = struct.pack('<c0i8i8i8', 'w', from_, to_, count_)
   if kept_stop_ == to_ then
-    redis.call('SET', key_, text, 'KEEPTTL')
+    redis.call('SET', key_, struct.pack('<c0i8i8i8', 'w', from_, to_, count_), 'KEEPTTL')
   else
-    redis.call('SET', key_, text, 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
+    redis.call('SET', key_, struct.pack('<c0i8i8i8', 'w', from_, to_, count_), 'PXAT', 2 * math.ceil(to_ / 2000) + 1)
   end
 end
 ---- refund
