@@ -198,8 +198,9 @@ func (*fairLeaseKind) refund(l, _ *weir.Limit, s state, r returned, now moment) 
 	return s, l, s.large.fairLeases().Release(memberOf(s), r.lease, now.at)
 }
 
-func (*fairLeaseKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) weir.Decision {
-	return s.large.fairLeases().Decision(l, memberOf(s), cost, floor, now.at)
+func (*fairLeaseKind) decision(l *weir.Limit, s state, cost, floor int64, now moment) (d weir.Decision) {
+	s.large.fairLeases().Describe(l, memberOf(s), cost, floor, now.at, &d)
+	return d
 }
 
 func (*fairLeaseKind) standing(l *weir.Limit, s state, now moment) weir.Standing {

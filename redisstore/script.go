@@ -118,7 +118,8 @@ func (t *twin) derive(base *twin) {
 
 var (
 	intoHash = strings.NewReplacer("call('GET', key_)", "got_[1]", "call('DEL', key_)", "gone_ = true",
-		"#raw_ ~= 25", "#raw_ ~= 49", "local start, stop, count = struct.unpack('<i8i8i8', raw_, 2)", "local start, stop, count\n"+
+		"#raw_ ~= 25", "#raw_ ~= 49",
+		"local start, stop, count = struct.unpack('<i8i8i8', raw_, 2)", "local start, stop, count\n"+
 			"start, stop, count, sum_, members_, others_ = struct.unpack('<i8i8i8i8i8i8', raw_, 2)",
 		"forget(", "fair_forget(", "now, 64, {}", "now, 16, {}",
 		"held_ = held_ - #gone_", "held_ = held_ - call('ZCOUNT', key_, '-inf', from_)")

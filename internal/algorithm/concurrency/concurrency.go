@@ -92,7 +92,7 @@ func (s *State) Describe(l *weir.Limit, n, now int64, d *weir.Decision) {
 	if excess := summary.Held + n - l.Capacity(); excess > 0 && n <= l.Capacity() {
 		summary.Frees = s.Frees(excess, now)
 	}
-	summary.describe(l, n, now, d)
+	summary.Describe(l, n, now, d)
 }
 
 // Dead are the leases that have expired, and that the next write deletes.
@@ -128,11 +128,12 @@ type Summary struct {
 
 // Decision describes the state for a next lease of n units.
 func (s Summary) Decision(l *weir.Limit, n, now int64) (d weir.Decision) {
-	s.describe(l, n, now, &d)
+	s.Describe(l, n, now, &d)
 	return d
 }
 
-func (s *Summary) describe(l *weir.Limit, n, now int64, d *weir.Decision) {
+// Describe fills in the Decision.
+func (s *Summary) Describe(l *weir.Limit, n, now int64, d *weir.Decision) {
 	d.Remaining, d.At = max(0, l.Capacity()-s.Held), weir.Instant(now)
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, algorithm.Micros(s.Last-now), 0
 	switch {

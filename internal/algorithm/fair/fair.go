@@ -15,9 +15,9 @@ type Member struct{ ID, Weight int64 }
 // A Part is the usage of a member, and its weight.
 type Part struct{ Units, Weight int64 }
 
-// Of is the standing of a member, without Used and Open.
-func (p *Parts) Of(l *weir.Limit, m Member) weir.Standing {
-	return p.sums().standing(l, m, p.part(m.ID))
+// stand fills in the standing of a member, without Used and Open.
+func (p *Parts) stand(l *weir.Limit, m Member, s *weir.Standing) {
+	p.sums().stand(l, m, p.part(m.ID), s)
 }
 
 // sums are the numbers that a standing depends on, beside the member's own part.
@@ -29,8 +29,8 @@ type sums struct {
 
 func (p *Parts) sums() sums { return sums{p.members, p.weights, p.others} }
 
-// standing is that of a member with this part.
-func (s sums) standing(l *weir.Limit, m Member, part Part) (of weir.Standing) {
+// stand fills in the standing of a member with this part.
+func (s sums) stand(l *weir.Limit, m Member, part Part, of *weir.Standing) {
 	of.Own, of.Weights = part.Units, s.weights
 	if s.others > 0 {
 		of.Weights++
@@ -47,7 +47,6 @@ func (s sums) standing(l *weir.Limit, m Member, part Part) (of weir.Standing) {
 		}
 	}
 	of.Share = l.Capacity() * m.Weight / of.Weights
-	return of
 }
 
 // add counts n units of a member, or of the others.

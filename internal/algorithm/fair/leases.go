@@ -3,7 +3,6 @@ package fair
 import (
 	"encoding/binary"
 	"slices"
-	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/algorithm"
@@ -36,14 +35,12 @@ func (s *Leases) Parts() *Parts { return &s.parts }
 // name is the id of a member's lease of a part: the member's own, or 0, which has leases of several members. Each has
 // its own ids: what one member chose must not be the lease of another.
 func name(part int64, m Member, id string) string {
-	var b strings.Builder
-	b.Grow(2*MemberBytes + len(id))
-	b.Write(binary.BigEndian.AppendUint64(nil, uint64(part)))
+	var space [2 * MemberBytes]byte
+	head := binary.BigEndian.AppendUint64(space[:0], uint64(part))
 	if part != m.ID {
-		b.Write(binary.BigEndian.AppendUint64(nil, uint64(m.ID)))
+		head = binary.BigEndian.AppendUint64(head, uint64(m.ID))
 	}
-	b.WriteString(id)
-	return b.String()
+	return string(head) + id
 }
 
 func partOf(lease string) int64 {
@@ -65,32 +62,33 @@ func (s *Leases) find(m Member, id string, now int64) (lease string, place int, 
 }
 
 // Standing is the standing of the member.
-func (s *Leases) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
-	standing := s.part(l, m, now)
+func (s *Leases) Standing(l *weir.Limit, m Member, now int64) (standing weir.Standing) {
 	standing.Used, standing.Open = s.Whole.Held(now), l.Above()
+	sums, part := s.living(m, now)
+	sums.stand(l, m, part, &standing)
 	return standing
 }
 
-// part is the standing without Used and Open. The leases that have expired do not count.
-func (s *Leases) part(l *weir.Limit, m Member, now int64) weir.Standing {
-	sums, own := s.parts.sums(), s.parts.part(m.ID)
+// living are the sums, and the part of the member, without the leases that have expired.
+func (s *Leases) living(m Member, now int64) (sums, Part) {
+	sums, part := s.parts.sums(), s.parts.part(m.ID)
 	dead := s.Whole.Dead(now)
 	if len(dead) == 0 {
-		return sums.standing(l, m, own)
+		return sums, part
 	}
 	gone := make(map[int64]int64) // units by the ID of a member; the others have ID 0
 	for _, lease := range dead[:min(mostDead, len(dead))] {
 		gone[partOf(lease.ID)] += lease.Units
 	}
 	for id, units := range gone {
-		if part := s.parts.part(id); part.Units > 0 && part.Units <= units {
-			sums.weights -= part.Weight
+		if p := s.parts.part(id); p.Units > 0 && p.Units <= units {
+			sums.weights -= p.Weight
 			sums.members--
 		}
 	}
-	own.Units = max(0, own.Units-gone[m.ID])
+	part.Units = max(0, part.Units-gone[m.ID])
 	sums.others -= gone[0]
-	return sums.standing(l, m, own)
+	return sums, part
 }
 
 // Live reports whether a member's lease is held at now.
@@ -152,8 +150,9 @@ func (s *Leases) Release(m Member, id string, now int64) bool {
 	return live
 }
 
-// Decision describes the state for a member's next lease of n units above a floor, which is part of Remaining.
-func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Decision {
+// Describe fills in the Decision of the state for a member's next lease of n units above a floor, which is part of
+// Remaining.
+func (s *Leases) Describe(l *weir.Limit, m Member, n, floor, now int64, d *weir.Decision) {
 	standing, summary := s.Standing(l, m, now), s.Whole.Summary(now)
 	most := l.Capacity() - floor
 	if max(standing.Open-standing.Used, standing.Share-standing.Own) < n {
@@ -162,17 +161,23 @@ func (s *Leases) Decision(l *weir.Limit, m Member, n, floor, now int64) weir.Dec
 	if excess := summary.Held + n - most; excess > 0 && n <= most {
 		summary.Frees = s.Whole.Frees(excess, now)
 	}
-	return DecisionOfLeases(l, summary, &standing, n, floor, now)
+	describe(l, &summary, &standing, n, floor, now, d)
 }
 
 // DecisionOfLeases is the Decision of a member with a standing, with the floor in Remaining. Frees is the instant at
 // which enough leases have expired for a grant to any member.
-func DecisionOfLeases(l *weir.Limit, held concurrency.Summary, s *weir.Standing, n, floor, now int64) weir.Decision {
-	d := held.Decision(l, n+floor, now)
+func DecisionOfLeases(
+	l *weir.Limit, held concurrency.Summary, s *weir.Standing, n, floor, now int64,
+) (d weir.Decision) {
+	describe(l, &held, s, n, floor, now, &d)
+	return d
+}
+
+func describe(l *weir.Limit, held *concurrency.Summary, s *weir.Standing, n, floor, now int64, d *weir.Decision) {
+	held.Describe(l, n+floor, now, d)
 	free := left(l, s, floor)
 	d.Remaining = max(0, free) + floor
 	if d.RetryAfter == 0 && (free < n || free < 0) {
 		d.RetryAfter = algorithm.Micros(held.Frees - now)
 	}
-	return d
 }

@@ -16,12 +16,16 @@ type Window struct {
 
 // Standing is the standing of the member in the window that is open.
 func (w *Window) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
-	return w.view(l, m, now).Standing
+	var v view
+	v.find(w, l, m, now)
+	return v.Standing
 }
 
 // StandingIn is the standing with the usage of the window that is open, and what is open in it to any member.
 func StandingIn(l *weir.Limit, w window.State, s weir.Standing, now int64) weir.Standing {
-	return viewOf(l, w, s, now).Standing
+	v := view{Standing: s}
+	v.open(l, w, now)
+	return v.Standing
 }
 
 // A view is the window that is open as a request of a member finds it.
@@ -31,40 +35,35 @@ type view struct {
 	length int64 // by the limit's own numbers
 }
 
-func (w *Window) view(l *weir.Limit, m Member, now int64) (v view) {
-	v.State, v.length = window.Opened(l.Whole(), w.Whole, now)
+// find fills in the view of a member. A view is too large to be a result.
+func (v *view) find(w *Window, l *weir.Limit, m Member, now int64) {
+	v.open(l, w.Whole, now)
 	parts := &w.Parts
 	if v.Count == 0 { // they are of an earlier window
 		parts = new(Parts)
 	}
-	v.Standing = parts.Of(l, m)
-	v.complete(l, now)
-	return v
+	parts.stand(l, m, &v.Standing)
 }
 
-func viewOf(l *weir.Limit, w window.State, s weir.Standing, now int64) (v view) {
-	v.Standing = s
+// open fills in the window, and the numbers of the standing that are of it.
+func (v *view) open(l *weir.Limit, w window.State, now int64) {
 	v.State, v.length = window.Opened(l.Whole(), w, now)
-	v.complete(l, now)
-	return v
-}
-
-// complete fills in the parts of a standing that are of the window.
-func (v *view) complete(l *weir.Limit, now int64) {
 	v.Used, v.Open = v.Count, opened(l, 100*max(0, now-v.Start)/v.length)
 }
 
 // Available is the number of units that a member is granted above a floor, or −1 if a request of no units is refused
 // too.
 func (w *Window) Available(l *weir.Limit, m Member, floor, now int64) int64 {
-	v := w.view(l, m, now)
+	var v view
+	v.find(w, l, m, now)
 	return left(l, &v.Standing, floor)
 }
 
 // Take is one request of a member on a state that the limit's own numbers wrote: Available, Charge and Decision in one
 // step. Unless it charges, the state is described as it is.
 func (w *Window) Take(l *weir.Limit, m Member, cost, floor, now int64, charges bool, d *weir.Decision) (granted bool) {
-	v := w.view(l, m, now)
+	var v view
+	v.find(w, l, m, now)
 	granted = algorithm.Fit(left(l, &v.Standing, floor), cost, 1) > 0
 	if granted && charges && cost > 0 {
 		w.begin(v.Count)
@@ -127,7 +126,8 @@ func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (
 
 // Decision describes the state for a member's next request of cost units above a floor, which is part of Remaining.
 func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) (d weir.Decision) {
-	v := w.view(l, m, now)
+	var v view
+	v.find(w, l, m, now)
 	v.describe(l, cost, floor, now, &d)
 	return d
 }
@@ -135,7 +135,8 @@ func (w *Window) Decision(l *weir.Limit, m Member, cost, floor, now int64) (d we
 // Decision describes a window for the next request of a member that has a standing in it. The floor is part of
 // Remaining, as of other algorithms: see algorithm.LessFloor.
 func Decision(l *weir.Limit, w window.State, s *weir.Standing, cost, floor, now int64) (d weir.Decision) {
-	v := viewOf(l, w, *s, now)
+	v := view{Standing: *s}
+	v.open(l, w, now)
 	v.describe(l, cost, floor, now, &d)
 	return d
 }
