@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/internal/bounds"
@@ -108,15 +109,29 @@ func (r *Rule) AppendMember(dst []byte, request *Request) (member []byte, weight
 	return member, weight
 }
 
-// fair warns of members that clients make up.
+// fair warns of members that clients make up, and of ones that share nothing.
 func (l *linter) fair(i int, s *Spec, rule *Rule) {
-	if rule.fair == nil || len(l.set.proxies) > 0 {
+	f := rule.fair
+	if f == nil {
 		return
 	}
-	for j, c := range rule.fair.by {
-		if c.source.chosen() {
+	alone := true
+	for j, c := range f.by {
+		alone = alone && slices.Contains(s.Key, s.Fair.By[j])
+		if c.source.chosen() && len(l.set.proxies) == 0 {
 			l.add(at(i, "fair.by"), "each client can be many members, as it sends %s itself, and gain their shares: "+
 				takeProven, s.Fair.By[j])
 		}
+	}
+	if alone {
+		l.add(at(i, "fair.by"), "each key has one member, which shares with nobody, as %s is in key: leave fair out, "+
+			"or take it out of key", strings.Join(s.Fair.By, ", "))
+	}
+	switch named := int64(len(f.weights)); {
+	case f.keys == 1:
+		l.add(at(i, "fair.max_keys"), "one member alone is told apart, and all others have one share together")
+	case f.keys > 0 && f.keys < named && f.weigh == &f.by[0]:
+		l.add(at(i, "fair.max_keys"), "%d members are told apart, and weights has %d: those beyond them have one "+
+			"share together, of weight 1", f.keys, named)
 	}
 }

@@ -405,11 +405,14 @@ var costFields = mapping[Cost]{"cost", "give it a number, or say where it comes 
 var reserveFields = mapping[Reserve]{"reserve", "leave it out", []field[Reserve]{
 	{"by", text("component", func(r *Reserve) *string { return &r.By }),
 		"a [component](keys.md#key) such as `user`, `service` or `descriptor.class`: its values are the classes",
-		required},
+		"required without `match`"},
 	{"classes", value[Reserve]{shape: shape{name: "shares"}, read: (*decoder).shares},
-		"at most 16 values, each with the part of the limit that it leaves to others: `0%` to `99%`", required},
+		"at most 16 classes, each with the part of the limit that it leaves to others: `0%` to `99%`", required},
+	{"match", value[Reserve]{shape: shape{name: "class_matches"}, read: (*decoder).classMatches},
+		"[requests of a class](#classes-by-match), by its name: the conditions of a [match](matching.md#match), or " +
+			"up to 16 alternatives", "by the value alone"},
 	{"otherwise", text("text", func(r *Reserve) *string { return &r.Otherwise }),
-		"the class of requests with another value, or without one", "the class with the largest part"},
+		"the class of all other requests", "the class with the largest part"},
 }}
 
 var fairFields = mapping[Fair]{"fair", "leave it out", []field[Fair]{

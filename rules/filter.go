@@ -125,13 +125,24 @@ func (s *Set) stepBound(rules int) int {
 		return 0
 	}
 	steps := func(rule *Rule) claimBound {
-		if rule.filter == nil || rule.index >= rules {
+		if rule.index >= rules {
 			return claimBound{}
 		}
-		return claimBound{alone: rule.filter.steps}
+		return claimBound{alone: rule.steps()}
 	}
 	c := claimCounter{set: s, of: steps, known: make(map[any]claimBound)}
 	return c.hosts().alone
+}
+
+// steps is a bound of the steps of the expressions of the rule's match and of its classes.
+func (r *Rule) steps() (n int) {
+	if r.filter != nil {
+		n += r.filter.steps
+	}
+	if r.reserve != nil {
+		n += r.reserve.steps
+	}
+	return n
 }
 
 // workOf is an upper bound of the cost of the first so many rules' expressions for one request, in steps times bytes.
@@ -139,8 +150,8 @@ func (s *Set) stepBound(rules int) int {
 func (s *Set) workOf(rules int) int {
 	steps := 0
 	for _, rule := range s.rules[:rules] {
-		if rule.filter != nil && !rule.disabled {
-			steps += rule.filter.steps
+		if !rule.disabled {
+			steps += rule.steps()
 		}
 	}
 	return min(steps, s.stepBound(rules)) * bounds.Text

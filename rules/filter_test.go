@@ -144,6 +144,18 @@ func TestExpressionsCannotCostARequestTooMuch(t *testing.T) {
 	}
 }
 
+// TestExpressionsOfClassesCount: as those of a match.
+func TestExpressionsOfClassesCount(t *testing.T) {
+	text := "rules:\n"
+	for i := range 30 {
+		text += fmt.Sprintf("- {name: r%d, limit: 9/1s, reserve: {classes: {a: 0%%, b: 9%%}, match: {a: {regex: {header: "+
+			"{User-Agent: '(?i).*(bot|crawl|spider|slurp|curl|wget|python).*'}}}}}}\n", i)
+	}
+	if _, err := rules.Load("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "f:24:") {
+		t.Errorf("not a mistake of line 24: %.300v", err)
+	}
+}
+
 func TestLintWarnsOfManyScans(t *testing.T) {
 	var text strings.Builder
 	for i := range 101 {

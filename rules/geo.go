@@ -46,8 +46,10 @@ func (l *lists) geo() (g geo) {
 }
 
 // located is the data about clients that a rule needs.
-func (r *Rule) located(m *Match) geo {
-	g := m.geo()
+func (r *Rule) located(s *Spec) (g geo) {
+	for _, m := range s.matches() {
+		g |= m.geo()
+	}
 	for _, c := range r.everyComponent() {
 		g |= c.source.geo()
 	}

@@ -109,9 +109,18 @@ func (r *Request) doubtJSON(path string) error {
 	return nil
 }
 
-// jsonPaths are the paths in the conditions of a match.
-func (m *Match) jsonPaths() (paths []string) {
-	for _, one := range slices.Concat([]Match{*m}, m.Any, m.Not) {
+// matches are the match of the rule with its alternatives, and those of its classes.
+func (s *Spec) matches() []Match {
+	list := slices.Concat([]Match{s.Match}, s.Match.Any, s.Match.Not)
+	for _, class := range slices.Sorted(maps.Keys(s.Reserve.Match)) {
+		list = append(list, s.Reserve.Match[class]...)
+	}
+	return list
+}
+
+// jsonPaths are the paths in the conditions of the rule's matches.
+func (s *Spec) jsonPaths() (paths []string) {
+	for _, one := range s.matches() {
 		paths = append(paths, slices.Sorted(maps.Keys(one.JSON))...)
 	}
 	return paths

@@ -58,7 +58,7 @@ func lint(file *File, set *Set, r *report) []Problem {
 		l.quotas(at(i, "limit"), rule)
 		l.overrides(i, s, rule)
 		l.ban(i, rule)
-		l.reserve(i, rule)
+		l.reserve(i, s, rule)
 		l.fair(i, s, rule)
 		l.candidate(i, rule)
 	}
@@ -86,7 +86,8 @@ func (l *linter) services() {
 			l.add(at(-1, fmt.Sprintf("services[%d].name", j)), "no route is to service %q, so it gets no requests; "+
 				"add one to routes, or remove the service", s.Name)
 		}
-		l.chosen(at(-1, fmt.Sprintf("services[%d].concurrency.reserve.by", j)), s.reserve)
+		l.chosen(at(-1, fmt.Sprintf("services[%d].concurrency.reserve", j)), s.reserve,
+			&l.file.Services[j].Concurrency.Reserve)
 	}
 }
 

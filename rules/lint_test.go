@@ -20,6 +20,13 @@ func TestWarnings(t *testing.T) {
 		text string
 		want []string
 	}{
+		"a member by the key":      {"rules: [{name: a, key: [service, user], limit: fixed_window 9/1s, fair: {by: [user]}}]", []string{"1:78: each key has one member, which shares with nobody, as user is in key"}},
+		"members beyond the key":   {"rules: [{name: a, key: [service], limit: fixed_window 9/1s, fair: {by: [service, user]}}]", nil},
+		"one member":               {"rules: [{name: a, limit: fixed_window 9/1s, fair: {by: [user], max_keys: 1}}]", []string{"1:74: one member alone is told apart"}},
+		"fewer members than named": {"rules: [{name: a, limit: fixed_window 9/1s, fair: {by: [user], max_keys: 2, weights: {a: 2, b: 3, c: 4}}}]", []string{"1:74: 2 members are told apart, and weights has 3"}},
+		"fewer members than plans": {"rules: [{name: a, limit: fixed_window 9/1s, fair: {by: [user], max_keys: 2, weights: {a: 2, b: 3, c: 4}, weight_by: service}}]", nil},
+		"a class by its header":    {"rules: [{name: a, limit: 100/1s, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a, header: {X-A: b}}}}}]", []string{"1:81: each client can choose its class, as it sends header.X-A itself"}},
+		"the last class by it":     {"rules: [{name: a, limit: 100/1s, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a}, b: {header: {X-A: b}}}}}]", nil},
 		"a class of its own":       {"rules: [{name: a, limit: 100/1s, reserve: {by: header.X-Class, classes: {a: 0%, b: 50%}}}]", []string{"1:48: each client can choose its class, as it sends header.X-Class itself"}},
 		"a class without units":    {"rules: [{name: a, limit: 10/1s, cost: 6, reserve: {by: user, classes: {a: 0%, b: 50%}}}]", []string{"requests of class b are never granted: 50% of 10/1s is 5, and a request costs 6"}},
 		"an encoded slash":         {"rules: [{name: a, limit: 1/1s, match: {path: /a%2fb}}]", []string{`1:46: segment "a%2fb" never occurs`}},

@@ -329,6 +329,17 @@ func (d *decoder) shares(p place, n *yaml.Node, r *Reserve) {
 	d.names(p, n, func(p place, name string, n *yaml.Node) { r.Classes[name] = d.text(p, n) })
 }
 
+// classMatches reads classes, each with an alternative or a list of alternatives.
+func (d *decoder) classMatches(p place, n *yaml.Node, r *Reserve) {
+	r.Match = make(map[string][]Match)
+	of := several(&alternativeFields, bounds.Alternatives, false, func(list *[]Match) *[]Match { return list })
+	d.names(p, n, func(p place, name string, n *yaml.Node) {
+		var list []Match
+		of.read(d, p, n, &list)
+		r.Match[name] = list
+	})
+}
+
 // weights reads values, each with a number.
 func (d *decoder) weights(p place, n *yaml.Node, f *Fair) {
 	f.Weights = make(map[string]int64)

@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		"Allow:[client.ip:[127.0.0.1 192.0.2.0/24] header.X-Probe:[*]] Deny:[user trim lower:[mallory bot-*]] " +
 		"Response:{Status:503 Fields:seconds Body:json ContentType: Shape: As:} Message:[] " +
 		"Rules:[{Name:whole-site Label: Description: Labels:[] Preset: Enabled:<nil> Match:{Method:[] Host:[] Path: Client:[] Country:[] ASN:[] Service:[] User:[] Route:[] Header:[] Query:[] JSON:[] Descriptor:[] MCP:{Method:[] Tool:[]} DescriptorKeys:[] Regex:{Path:[] Header:[] Descriptor:[] MCP:{Method:[] Tool:[]}} Any:[] Not:[]} Group: Schedule:[] Allow:[] Deny:[] " +
-		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Unit: Cost:{Units:0 From: Default:0 Max:0 Settle: By: Each:[] OnMissing: Learn:} Reserve:{By: Classes:[] Otherwise:} " +
+		"Key:[] OnMissing: Algorithm: Limit:[5000/s burst 10000] Overrides:[] Unit: Cost:{Units:0 From: Default:0 Max:0 Settle: By: Each:[] OnMissing: Learn:} Reserve:{By: Classes:[] Match:[] Otherwise:} " +
 		"Fair:{By:[] Above: Weights:[] WeightBy: MaxKeys:0} Stream:{AskUsage:<nil> Count: Step:0 Overrun:} CountIf:{Status:[] Header:[]} Charge: Mode: " +
 		"OnStoreError: Response:{Status:0 Fields: Body: ContentType: Shape: As:} Message:[] Once:{By: For: Repeats:0 Repeat:} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:10 HoldUntil: LocalCeiling:1.2 Alias: Replaces:[] Quota:false Metadata:[]} " +
 		"{Name:login Label: Description: Labels:[] Preset: Enabled:<nil> Match:{Method:[POST PUT] Host:[Example.com *.example.com] Path:/users/{id}/login " +
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 		"Allow:[path.id:[1]] Deny:[client.ip:[203.0.113.9]] " +
 		"Key:[client.ip v4/24 v6/48 path.id header.x-user trim nfkc lower constant.x] OnMissing:deny Algorithm:sliding_log " +
 		"Limit:[5/1m 20/1h] Overrides:[{Key:[203.0.113.0/24 * ann x] Limit:[50/1m]}] " +
-		"Unit:tokens Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used By: Each:[] OnMissing:deny Learn:} Reserve:{By: Classes:[] Otherwise:} " +
+		"Unit:tokens Cost:{Units:0 From:header.x-tokens Default:2 Max:4 Settle:header.x-used By: Each:[] OnMissing:deny Learn:} Reserve:{By: Classes:[] Match:[] Otherwise:} " +
 		"Fair:{By:[] Above: Weights:[] WeightBy: MaxKeys:0} Stream:{AskUsage:<nil> Count: Step:0 Overrun:} CountIf:{Status:[401 5xx] Header:[x-login:[failed]]} Charge: Mode:shadow OnStoreError:allow " +
 		"Response:{Status:403 Fields: Body:{{.Message}} ContentType:text/html Shape: As:} Message:[{Language:zh Text:请等待} {Language:en Text:wait}] Once:{By:header.x-id For:10m Repeats:5 Repeat:pass} Ban:{After: For: Then:[] Forget:} Candidate:{Limit:[] Algorithm: Key:[]} EnforcePercent:<nil> LeasePercent:0 HoldUntil: LocalCeiling:0 Alias:gold Replaces:[usual] Quota:true Metadata:[a:[b:1 c:[x true]]]}] Overlay:[] Services:[] Routes:[] Exceptions:[] Disabled:[]}"
 	if got != want {

@@ -87,8 +87,8 @@ func (r *Rule) everyComponent() []component {
 	if r.ids != nil {
 		components = append(components, r.ids.by)
 	}
-	if r.reserve != nil {
-		components = append(components, r.reserve.by)
+	if r.reserve != nil && r.reserve.by != nil {
+		components = append(components, *r.reserve.by)
 	}
 	if r.fair != nil {
 		components = append(components, r.fair.by...)
@@ -192,7 +192,7 @@ func (r *Rule) Unprovided() iter.Seq2[string, string] {
 func unprovided(s *Spec, r *Rule) (list []component) {
 	asked := map[need]bool{needsUser: len(s.Match.User) > 0, needsRoute: len(s.Match.Route) > 0,
 		needsDescriptor: s.Match.describes()}
-	for _, path := range append(s.Match.jsonPaths(), r.cost.from.paths()...) {
+	for _, path := range append(s.jsonPaths(), r.cost.from.paths()...) {
 		list = append(list, component{source: sourceJSON, name: path, label: "json." + path + "="})
 	}
 	for i, c := range r.everyComponent() {

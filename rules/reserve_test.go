@@ -45,3 +45,58 @@ func TestFloor(t *testing.T) {
 		t.Errorf("no class leaves %d", floor)
 	}
 }
+
+// TestClassOfMatch: the most important class whose conditions a request meets, else the one by value, else otherwise.
+func TestClassOfMatch(t *testing.T) {
+	set := compiled(t, `rules:
+  - name: shop
+    limit: 10/1m
+    reserve:
+      by: user
+      classes: {pay: 0%, vip: 10%, browse: 20%, export: 50%}
+      match:
+        pay: [{path: "/pay/**", method: [POST, GET]}, {host: pay.example.com}]
+        export: {path: "/**", header: {X-Job: "*"}, regex: {path: ".*/export"}}
+      otherwise: browse
+`)
+	rule := set.Rules()[0]
+	for _, test := range []struct {
+		request rules.Request
+		want    string
+	}{
+		{rules.Request{Method: "POST", Path: "/pay/x"}, "pay"},
+		{rules.Request{Method: "HEAD", Path: "/pay"}, "pay"},
+		{rules.Request{Method: "PUT", Path: "/pay/x"}, "browse"},
+		{rules.Request{Method: "PUT", Path: "/", Host: "pay.example.com", User: "export"}, "pay"},
+		{rules.Request{Path: "/x", User: "vip"}, "vip"},
+		{rules.Request{Path: "/x", User: "export"}, "export"},
+		{rules.Request{Path: "/x/export", Attributes: attributes{"header X-Job": "1"}, User: "vip"}, "export"},
+		{rules.Request{Path: "/x/export"}, "browse"},
+		{rules.Request{}, "browse"},
+	} {
+		if class := rule.ClassOf(&test.request); class.Name != test.want {
+			t.Errorf("%+v is of class %s, want %s", test.request, class.Name, test.want)
+		}
+	}
+	post := rules.Request{Method: "POST", Path: "/pay/x"}
+	if n := testing.AllocsPerRun(100, func() { rule.ClassOf(&post) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestClassesReadAsRulesDo: conditions of classes need what those of rules need of a request.
+func TestClassesReadAsRulesDo(t *testing.T) {
+	set := compiled(t, `rules:
+  - name: shop
+    limit: 10/1m
+    reserve: {classes: {a: 0%, b: 9%}, match: {a: [{json: {model: large}}, {country: CH}, {descriptor: {d: e}}]}}
+`)
+	rule := set.Rules()[0]
+	if country, _ := set.Located(); !country || !rule.Described() {
+		t.Errorf("country %t, described %t", country, rule.Described())
+	}
+	request := rules.Request{Attributes: posted{attributes{}, set, `{"model": "large"}`}}
+	if class := rule.ClassOf(&request); class.Name != "a" {
+		t.Errorf("by its body the request is of class %s", class.Name)
+	}
+}

@@ -133,9 +133,9 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 	rule.entries = entriesOf(s.Match.DescriptorKeys)
 	rule.fixed = rule.fixedBy(&s.Match)
 	ways := b.ways(i, s, rule)
-	rule.described = s.Match.describes() ||
+	rule.described = slices.ContainsFunc(s.matches(), func(m Match) bool { return m.describes() }) ||
 		slices.ContainsFunc(rule.components, component.describes)
-	rule.geo = rule.located(&s.Match)
+	rule.geo = rule.located(s)
 	b.placed(i, s, rule)
 	b.group(i, s, rule)
 	b.set.rules = append(b.set.rules, rule)

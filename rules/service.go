@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"reflect"
@@ -145,10 +146,16 @@ func (b *builder) concurrency(p place, s *Service, given *Concurrency) {
 		}
 	}
 	if s.reserve = b.classes(in("reserve"), &given.Reserve, ""); s.reserve != nil {
-		if by := s.reserve.by; !by.source.known() {
+		if by := s.reserve.by; by != nil && !by.source.known() {
 			b.add(in("reserve.by"), "%s is %.80q; allowed: header.NAME, query.NAME, cookie.NAME, user, client.ip, "+
 				"route, service, method or host, which are known before a request is forwarded",
 				in("reserve.by").field, given.Reserve.By)
+		}
+		for _, name := range slices.Sorted(maps.Keys(given.Reserve.Match)) {
+			if slices.ContainsFunc(given.Reserve.Match[name], func(m Match) bool { return !m.known() }) {
+				b.add(in("reserve.match."+name), "%s has conditions of bodies, descriptors, countries or networks; "+
+					"allowed: those that are known before a request is forwarded", in("reserve.match."+name).field)
+			}
 		}
 		for _, class := range s.reserve.classes {
 			c.Classes = append(c.Classes, adaptive.Class{Name: class.Name, Reserve: float64(class.Share) / 100})
@@ -168,6 +175,11 @@ func (s source) known() bool {
 		return true
 	}
 	return false
+}
+
+// known reports whether the gateway knows all that the match asks without a rule.
+func (m *Match) known() bool {
+	return len(m.JSON) == 0 && !m.describes() && !m.asksMCP() && m.geo() == 0
 }
 
 // checkPath is the target of a check, in the characters of a path and a query (RFC 3986, sections 3.3 and 3.4).

@@ -150,9 +150,10 @@ type Cost struct {
 
 // A Reserve has the parts of a rule's limits that less important requests leave to more important ones.
 type Reserve struct {
-	By        string            // a component, whose values are the classes
-	Classes   map[string]string // the part that a class leaves to others, "0%" to "99%", by value
-	Otherwise string            // the class of other values; "": the one with the largest part
+	By        string             // a component, whose values are the classes; "": all classes are in Match
+	Classes   map[string]string  // the part that a class leaves to others, "0%" to "99%", by name
+	Match     map[string][]Match // requests of a class, by its name: alternatives, which have no Any and Not
+	Otherwise string             // the class of other requests; "": the one with the largest part
 }
 
 // A Fair says how members share the limits of a rule: see weir.Fair.

@@ -52,7 +52,7 @@ const odd = `rules:
 - {name: sixth, key: user, limit: 10/1m, once: {by: header.X-Id, for: 1h, repeat: refuse}}
 - {name: agents, preset: mcp, match: {path: /mcp, mcp: {method: ["tools/call", "no"], tool: "yes"}, regex: {mcp: {method: "t.*", tool: "a|b"}}}, limit: 9/1m, cost: {by: mcp.tool, each: {"no": 3, a b: 1}}, response: {shape: mcp, as: result}}
 - {name: sums, match: {json: {a.b: ["1", "no"]}}, limit: 9/1m, cost: {from: json.a, max: 5, on_missing: deny}}
-- {name: floors, key: user, limit: 100/1m, reserve: {by: service, classes: {"no": 0%, "1": 50%}, otherwise: "1"}}
+- {name: floors, key: user, limit: 100/1m, reserve: {by: service, classes: {"no": 0%, "1": 50%}, otherwise: "1", match: {"no": [{path: /a, user: "1"}, {header: {X-A: "2"}}]}}}
 - {name: shares, limit: fixed_window 100/1m, fair: {by: [user, header.X-Plan], above: 10%, weights: {"no": 3, "1": 2}, weight_by: header.X-Plan, max_keys: 7}}
 - {name: learned, key: user, limit: 9/1m, cost: {from: json.a, max: 5, settle: json.b, learn: json.model}}
 - {name: streams, preset: openai, match: {path: /v1}, key: user, limit: 900/1m, charge: as_it_streams, stream: {ask_usage: false, count: json.n, step: 5, overrun: cut}}

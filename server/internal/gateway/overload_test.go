@@ -66,9 +66,18 @@ func (g *routedGateway) get(t *testing.T, header ...string) chan *http.Response 
 }
 
 func TestServiceAtItsLimitRefusesByClass(t *testing.T) {
+	for name, by := range map[string]string{"value": "by: header.X-Criticality",
+		"match": "match: {critical: {path: /, method: GET, host: 127.0.0.1, header: {X-Criticality: critical}}}"} {
+		t.Run(name, func(t *testing.T) {
+			refusesByClass(t, "min: 4, max: 4, reserve: {"+by+", classes: {critical: 0%, batch: 50%}}")
+		})
+	}
+}
+
+func refusesByClass(t *testing.T, concurrency string) {
+	t.Helper()
 	service, statuses := blocking(t)
-	g := routed(t, limitedService(service.URL, "min: 4, max: 4, reserve: {by: header.X-Criticality, classes: "+
-		"{critical: 0%, batch: 50%}}"), "")
+	g := routed(t, limitedService(service.URL, concurrency), "")
 	var answers []chan *http.Response
 	for range 2 {
 		answers = append(answers, g.get(t, "X-Criticality", "batch"))

@@ -33,6 +33,7 @@ func (r *Report) avoidable(file *rules.File, set *rules.Set) {
 		v.named(rule, s)
 		v.bans(rule, s)
 		v.class(rule, s)
+		v.member(rule, s)
 		if len(set.Rules()) <= maxCompared {
 			v.key(rule, s)
 			v.conditions(rule, s)
@@ -125,13 +126,35 @@ func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
 	}
 }
 
+// takeProven is the advice about values that clients choose.
+const takeProven = "unless something before weir sets the value, take user, service or a descriptor"
+
 // class notes classes that clients choose: each of them may take the units that are kept for important requests.
 func (v *reviewer) class(rule *rules.Rule, s *rules.Spec) {
 	classes := rule.Classes()
 	source, _, _ := strings.Cut(s.Reserve.By, " ")
-	if len(classes) > 1 && keysOfComponent(s.Reserve.By, &s.Match).Class == client {
-		v.note(rule, "a client that sends %[2]s as %[1]s is of class %[2]s, which is refused last: unless something "+
-			"before weir sets the value, take user, service or a descriptor", source, classes[0].Name)
+	if len(classes) > 1 && source != "" && keysOfComponent(s.Reserve.By, &s.Match).Class == client {
+		v.note(rule, "a client that sends %[2]s as %[1]s is of class %[2]s, which is refused last: "+takeProven, source,
+			classes[0].Name)
+	}
+	for i := range max(1, len(classes)) - 1 {
+		for _, m := range s.Reserve.Match[classes[i].Name] {
+			if names := stated(&m); len(names) > 0 {
+				v.note(rule, "a client that sends %s is of class %s, which is refused later than others: "+takeProven,
+					strings.Join(names, " and "), classes[i].Name)
+			}
+		}
+	}
+}
+
+// member notes members that clients choose.
+func (v *reviewer) member(rule *rules.Rule, s *rules.Spec) {
+	for _, component := range s.Fair.By {
+		source, _, _ := strings.Cut(component, " ")
+		if keysOfComponent(component, &s.Match).Class == client {
+			v.note(rule, "a client that sends many values as %s is many members, and has the shares of all: "+
+				takeProven, source)
+		}
 	}
 }
 
@@ -167,10 +190,8 @@ func wideV6(component string) bool {
 	return ok && (len(bits) > 2 || bits > "64")
 }
 
-// conditions notes conditions on values that a client chooses.
-func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
-	m := s.Match
-	var names []string
+// stated are the headers and parameters in the conditions of a match, without its alternatives.
+func stated(m *rules.Match) (names []string) {
 	for _, table := range []struct {
 		kind   string
 		values map[string][]string
@@ -179,6 +200,13 @@ func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
 			names = append(names, table.kind+" "+name)
 		}
 	}
+	return names
+}
+
+// conditions notes conditions on values that a client chooses.
+func (v *reviewer) conditions(rule *rules.Rule, s *rules.Spec) {
+	m := s.Match
+	names := stated(&m)
 	m.Header, m.Regex.Header, m.Query = nil, nil, nil
 	if len(names) > 0 && !v.behind(rule, &m) {
 		v.note(rule, "a client that leaves out or changes %s is not counted by this rule, and no rule without that "+

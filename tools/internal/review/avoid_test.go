@@ -176,6 +176,12 @@ func TestMistakesThatHurtMost(t *testing.T) {
 		"rule b: a client that changes host with each request": {
 			"rules: [{name: a, key: [client.ip, endpoint], limit: 3/1h}, {name: b, key: [client.ip, host], limit: 3/1h}]",
 			"rules: [{name: b, key: [client.ip, host], limit: 3/1h}, {name: ip, key: client.ip, limit: 9/1h}]"},
+		"rule a: a client that sends header X-A is of class a, which is refused later than others": {
+			"rules: [{name: a, limit: 30/1h, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a, header: {X-A: b}}}}}]",
+			"rules: [{name: a, limit: 30/1h, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a}, b: {query: {x: y}}}}}]"},
+		"rule a: a client that sends many values as header.X-Tenant is many members, and has the shares of all": {
+			"rules: [{name: a, limit: fixed_window 30/1h, fair: {by: [user, header.X-Tenant]}}]",
+			"rules: [{name: a, limit: fixed_window 30/1h, fair: {by: [user]}}]"},
 		"rule a: a client that sends a as header.X-Class is of class a, which is refused last": {
 			"rules: [{name: a, limit: 30/1h, reserve: {by: header.X-Class, classes: {a: 0%, b: 50%}}}]",
 			"rules: [{name: a, limit: 30/1h, reserve: {by: user, classes: {a: 0%, b: 50%}}}]"},

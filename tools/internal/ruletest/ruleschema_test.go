@@ -82,7 +82,7 @@ var onlyParseKnows = map[string][]int{
 	"overrides":         {0, 1, 2, 3, 4, 7, 11, 12, 13, 14, 15}, // what fits the rule's key
 	"paths":             {0, 1, 2, 3},                           // segments of paths
 	"percents":          {5},                                    // without a key
-	"reserve":           {4, 5},                                 // a class that is there, a rule with a limit
+	"reserve":           {0, 1, 5, 6, 8, 9, 11},                 // a by or a match, classes that are there, conditions
 	"routes-ambiguous":  {0},                                    // two routes for one request
 	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
