@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -178,6 +179,9 @@ func TestMessagesOfEachFormat(t *testing.T) {
 		if len(fields) != 2 || fields[1] != "v1="+hex.EncodeToString(sum(secret, strings.TrimPrefix(fields[0], "t=")+"."+g.text)) {
 			t.Errorf("the signature is %s", g.header)
 		}
+		if !acceptedByThePage(t, secret, g.header, g.text) || acceptedByThePage(t, secret, g.header, g.text+" ") {
+			t.Errorf("the receiver of docs/howto/alerts.md takes a signature wrongly: %s", g.header)
+		}
 	}
 	if b := list[0].body; b["id"] != "reject_share/login" || b["status"] != "firing" || b["rule"] != "login" || b["node"] != "n1" || b["value"] != 0.5 || b["resolved"] != nil {
 		t.Errorf("json: %v", b)
@@ -236,4 +240,21 @@ func TestChineseIsThatOfTheConsole(t *testing.T) {
 	if got := inChinese(&telemetry.Alert{Name: "later", Text: "text"}); got != "text" {
 		t.Errorf("an unknown alert is %q", got)
 	}
+}
+
+// acceptedByThePage asks the receiver that docs/howto/alerts.md shows whether a message is signed.
+func acceptedByThePage(t *testing.T, secret, header, body string) bool {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/howto/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(page), "```python\n")
+	program, _, _ = strings.Cut(program, "```\n")
+	program += "import sys\nprint(is_from_weir(sys.argv[1].encode(), sys.argv[2], sys.argv[3].encode()))\n"
+	out, err := exec.Command("python3", "-c", program, secret, header, body).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out) == "True\n"
 }
