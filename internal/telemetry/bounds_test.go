@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,13 +127,34 @@ func TestReplacedRules(t *testing.T) {
 	if want := "r0 1 0 0\nr1 3 2 1\nr2 1 0 1\n"; got != want {
 		t.Errorf("%swant\n%s", got, want)
 	}
-	replace(strings.ReplaceAll(rulesOf(1, 3), "3/1h", "4/1h"))
-	if len(n.watched) != 0 {
-		t.Error("keys of another limit are compared")
+}
+
+// Counts of keys stay when a limit is changed; their use of a window is of one limit alone.
+func TestCountsOfKeysOutliveTheirLimit(t *testing.T) {
+	const before = `rules: [{name: a, key: [user], limit: fixed_window 3/1m}]`
+	n := newNode(t, before, true)
+	var v gate.Verdict
+	n.ask(t, "ann", &v)
+	n.pass(tick) // ends the first window, which is not whole
+	already := n.watched[0].use.sum
+	for range 3 {
+		n.ask(t, "ann", &v)
 	}
-	ask(1, 1)
-	if record := n.Cut(n.clock); len(record.Rules) != 1 || record.Rules[0].Counts.Passed != 1 {
-		t.Errorf("%+v", record.Rules)
+	n.pass(tick)
+	set := gatetest.Rules(t, strings.Replace(before, "3/1m", "5/1m", 1))
+	if err := n.gate.Swap(set); err != nil {
+		t.Fatal(err)
+	}
+	n.Rules(set)
+	n.metrics.Rules(set, n.clock)
+	n.ask(t, "ann", &v)
+	n.pass(2 * time.Minute)
+	top := n.Cut(n.clock).Rules[0].Top
+	if len(top) != 1 || top[0].Passed != 4 || top[0].Refused != 1 {
+		t.Errorf("%+v", top)
+	}
+	if use := n.watched[0].use.sum - already; math.Abs(use-1.0/5) > 1e-9 {
+		t.Errorf("the use is %v of the limit, not 1 of 5", use)
 	}
 }
 

@@ -90,7 +90,7 @@ func (r *Recorder) Run(ctx context.Context) {
 }
 
 // Rules prepares for a rule set. Call it after the gate has the set and before the metrics have it: counts of removed
-// rules are read once more. Statistics go on for rules of the same name, key and first limit.
+// rules are read once more. Statistics of keys go on for rules of the same name and key.
 func (r *Recorder) Rules(set *rules.Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +109,7 @@ func (r *Recorder) Rules(set *rules.Set) {
 		p := &places[i]
 		p.rule, p.keyed = rule, len(rule.Components()) > 0
 		if w := before[identity(rule)]; w != nil {
-			w.rule, w.place = rule, p
-			p.table.Store(w.table)
+			w.follow(rule, p)
 			r.watched = append(r.watched, w)
 		}
 	}
@@ -390,5 +389,5 @@ func (r *Recorder) take(e *event, weight float64) {
 
 // identity is what statistics of keys depend on.
 func identity(rule *rules.Rule) string {
-	return rule.Name() + "\n" + strings.Join(rule.Components(), "\n") + "\n" + rule.Limits()[0].String()
+	return rule.Name() + "\n" + strings.Join(rule.Components(), "\n")
 }

@@ -74,6 +74,19 @@ func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
 	return w
 }
 
+// follow goes on with another version of the rule. Where its first limit is another, the use of the open window is dropped:
+// a part of it was granted by the old one.
+func (w *watched) follow(rule *rules.Rule, p *place) {
+	w.rule, w.place = rule, p
+	p.table.Store(w.table)
+	if next := windowOf(rule); next != w.window {
+		w.window = next
+		for i := range w.entries {
+			w.entries[i].units = 0
+		}
+	}
+}
+
 // replace makes a table of the entries, with another threshold.
 func (w *watched) replace(below uint64) {
 	t := newTable(w.scale.slots, below)
