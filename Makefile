@@ -17,6 +17,10 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false -tags=grpcnotrace
 MODULES := $(shell go list -m -f '{{.Dir}}')
 APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/internal/agents deploy/release
 
+# They are built without what they never run and what takes half a minute to compile and to check: gin's MessagePack, and
+# Caddy's databases of certificates.
+apart = cd $$dir && export GOWORK=off GOFLAGS="$(GOFLAGS),nomsgpack,nobadger,nomysql,nopgx"
+
 .PHONY: test tools compiler check fuzz plain cover race run bench dist site fmt tidy diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
@@ -84,7 +88,7 @@ check: compiler
 	@go vet work && GOGC=400 go run $(STATICCHECK) work
 	@for dir in $(APART); do \
 		echo "==> vet, staticcheck: $$dir" && \
-		(cd $$dir && export GOWORK=off && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
+		($(apart) && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
 	done
 
 # fuzz runs every fuzz target for a moment. A package is built once for all of its targets, and by itself if it is
@@ -94,8 +98,8 @@ check: compiler
 fuzz:
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && \
 	dirs=$$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u) && \
-	$(if $(GUIDED),for dir in $$dirs; do go test -c $(GUIDED) -o "$$bin/" "$$dir" || exit 1; done,go test -c \
-		-ldflags=-w -o "$$bin/" $$dirs) && \
+	$(if $(GUIDED),for dir in $$dirs; do go test -c -vet=off $(GUIDED) -o "$$bin/" "$$dir" || exit 1; done,go test -c \
+		-vet=off -ldflags=-w -o "$$bin/" $$dirs) && \
 	go list -f '{{.ImportPath}} {{.Dir}}' $$dirs | while read -r path dir; do \
 		cd "$$dir" || exit 1; \
 		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]+).*/\1/p' *_test.go); do \
@@ -138,30 +142,35 @@ cover:
 # none of them by itself. SEQUENTIAL are long tests of one goroutine, of what Redis does, of commands that end, or of what
 # shorter tests do with as many goroutines; ONE_BY_ONE are the parts of the suite of stores with one caller, of which
 # batches and known faults remain. UNSHARED packages start no goroutine, or, as the examples, none beside those of
-# packages that are tested here; those of clientstest are in other languages.
-SEQUENTIAL = TestMemoryFull TestSoak TestVectors.* TestCosts TestStories TestBounds.* TestLongLogsAgreeWithTheEmbeddedStore \
-	TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes TestLongKeysCostNoMoreThanShortOnes \
-	TestResetAfterFullStoreKeepsMemoryBounded TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded \
-	TestAHundredThousandRules.* TestTenThousandRules.* TestBusyRulesAreWatched TestIdleKeysAreForgotten \
-	TestFloodOfPassedRequestsHidesNoRefusal TestDrawsAllOnceTheFloodIsOver TestMostClaims TestErrorsOfARun \
-	TestExceptionsAreBounded TestTheFileIsBounded TestSeriesOfCountedRulesAreBounded \
-	TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts TestInvalidConfigurationsDoNotStart \
-	TestFlagsOfThePagesExist TestFilesKeepHistory TestTheSameLinesAreRefusedOverHTTP TestAdviceDoesNotFollowTheAttackers \
-	TestPointsOfASweepAreTheRuleWithThatLimit TestMemoryOfRules TestCaddy TestHAProxy TestEnvoy.* TestPage \
-	TestVerifyProxySaysWhatPasses TestClaimsOfAllKindsFitAScript \
-	TestReplyOfAnotherShapeIsAnError \
-	TestGoodputIsNearThatOfTheBestFixedLimit TestProcessesShareAService TestTableOfPolicies TestLayersShow TestLossOfData TestWithoutFaultsAllLimitsAreExact
+# packages that are tested here; those of clientstest are in other languages, and
+# those of ratelimittest of a program that is built without the detector.
+SEQUENTIAL = TestMemoryFull TestManualPages TestSoak TestVectors.* TestCosts TestStories TestBounds.* \
+	TestLongLogsAgreeWithTheEmbeddedStore TestManyExpiredLeases.* TestStoreStaysBelowItsCeilingOfBytes \
+	TestLongKeysCostNoMoreThanShortOnes TestResetAfterFullStoreKeepsMemoryBounded \
+	TestASetThatCompilesDecidesEveryRequest TestParsingMemoryIsBounded TestAHundredThousandRules.* \
+	TestTenThousandRules.* TestBusyRulesAreWatched TestIdleKeysAreForgotten TestFloodOfPassedRequestsHidesNoRefusal \
+	TestDrawsAllOnceTheFloodIsOver TestMostClaims TestErrorsOfARun TestExceptionsAreBounded TestTheFileIsBounded \
+	TestSeriesOfCountedRulesAreBounded TestCountsOfTenThousandRulesAreExact TestExamples TestTranscripts \
+	TestInvalidConfigurationsDoNotStart TestFlagsOfThePagesExist TestFilesKeepHistory \
+	TestTheSameLinesAreRefusedOverHTTP TestAdviceDoesNotFollowTheAttackers TestPointsOfASweepAreTheRuleWithThatLimit \
+	TestMemoryOfRules TestCaddy TestHAProxy TestEnvoy.* TestPage TestVerifyProxySaysWhatPasses \
+	TestClaimsOfAllKindsFitAScript TestReplyOfAnotherShapeIsAnError TestLearnedEstimatesAreBounded \
+	TestLearnedEstimateConverges TestBiggestSpendersAreFound TestUnitsOfKeysOutlastATable TestBatchesDecideAsOneByOne \
+	TestTogetherIsAsTheModel TestRulesBeyondTheMostAreInOneSum TestFoldedCountsAreMarked \
+	TestGoodputIsNearThatOfTheBestFixedLimit TestPrefetchKeepsItsBound TestProcessesShareAService TestTableOfPolicies TestLayersShow \
+	TestLossOfData TestWithoutFaultsAllLimitsAreExact
 ONE_BY_ONE = expiry properties foreign_state conditions
-UNSHARED = ./clientaddr ./contrib/import-kong ./contrib/import-spring ./examples/... ./internal/algorithm/... ./internal/keytext \
-	./internal/nearest ./internal/netaddr ./internal/ratefields ./internal/redisslot ./internal/webvalues ./internal/wording \
-	./pathform ./server/internal/clientstest ./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
+UNSHARED = ./clientaddr ./contrib/import-kong ./contrib/import-spring ./examples/... ./internal/algorithm/... \
+	./internal/keytext ./internal/nearest ./internal/netaddr ./internal/ratefields ./internal/redisslot \
+	./internal/webvalues ./internal/wording ./pathform ./server/internal/clientstest ./server/internal/ratelimittest \
+	./tools/internal/accesslog ./tools/internal/review ./tools/ruleimport
 either = ($(subst $(eval) ,|,$(strip $(1))))
 skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^eviction|^TestStoreByBatches$$/^(vectors|known_faults)$$|^Test/^$(call either,$(ONE_BY_ONE))$$
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
 race: export GORACE = atexit_sleep_ms=0
 race:
 	@for dir in $(APART); do \
-		echo "==> tests of $$dir" && (cd $$dir && GOWORK=off $(call tests,./...)) || exit 1; \
+		echo "==> tests of $$dir" && ($(apart) && $(call tests,./...)) || exit 1; \
 	done
 	@echo "==> tests, race detector"
 	@RAPID_CHECKS=10 $(call racing,./redisstore,TestStoreOnRedis)

@@ -25,6 +25,7 @@ const (
 	costRatio = 25
 	costMost  = 60 // of a decision of MaxClaims claims
 	costRuns  = 25
+	costTries = 5
 	many      = 100_000 // entries of a log, and leases
 )
 
@@ -36,7 +37,8 @@ func Costs(t *testing.T, s Subject) {
 	c.clock.set(epoch)
 	c.Handle = s(t, func() weir.Instant { return weir.Instant(c.clock.now.Add(1)) })
 	closeAfter(t, c.Store)
-	c.plain = c.measure("bucket, one claim: grant", costRatio, c.take(c.claims(1, weir.PerHour(1e6))))
+	c.grant = c.take(c.claims(1, weir.PerHour(1e6)))
+	c.plain = c.measure("bucket, one claim: grant", costRatio, c.grant)
 	c.claimsOfAllKinds()
 	c.longLog()
 	c.counterOfOtherSlices()
@@ -50,12 +52,30 @@ type costs struct {
 	Handle
 	t     testing.TB
 	clock *clock
-	plain time.Duration
+	grant func() error  // of one claim of a bucket
+	plain time.Duration // of grant
 	names atomic.Int64
 }
 
-// measure is the least time of the server for an operation.
+// measure is the least time of the server for an operation. A busy machine slows the server, by how much the plain grant
+// tells if it is measured at the same time: an operation over its bar is measured again beside it.
 func (c *costs) measure(name string, ratio time.Duration, operate func() error) time.Duration {
+	c.t.Helper()
+	least := c.least(name, operate)
+	for try := 1; least > max(costTime, ratio*c.plain); try++ {
+		if try == costTries {
+			c.t.Errorf("%s: the server is at it for %v, want %v at most", name, least, max(costTime, ratio*c.plain))
+			break
+		}
+		c.plain = c.least("bucket, one claim: grant", c.grant)
+		least = min(least, c.least(name, operate))
+	}
+	c.t.Logf("| %s | %d µs |", name, least.Microseconds())
+	return least
+}
+
+// least is the least time of the server for an operation in some runs.
+func (c *costs) least(name string, operate func() error) time.Duration {
 	c.t.Helper()
 	least := time.Hour
 	for run := range 1 + costRuns {
@@ -71,10 +91,6 @@ func (c *costs) measure(name string, ratio time.Duration, operate func() error) 
 			c.t.Errorf("%s: %d calls, want one", name, calls)
 		}
 		least = min(least, after.Time-before.Time)
-	}
-	c.t.Logf("| %s | %d µs |", name, least.Microseconds())
-	if least > max(costTime, ratio*c.plain) {
-		c.t.Errorf("%s: the server is at it for %v, want %v at most", name, least, max(costTime, ratio*c.plain))
 	}
 	return least
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 const slots = 16384
@@ -19,17 +18,14 @@ type Cluster struct {
 }
 
 // StartCluster starts masters, each with a number of replicas, and waits until every node reports the cluster
-// as healthy. It takes about three seconds: a master waits two before it takes part. A silent master is replaced after
-// a second; without replicas it is missed after 15 only, so that a busy machine does not bring the cluster down. args
-// are further arguments of each redis-server.
+// as healthy. It takes about three seconds: a master waits two before it takes part. A silent master is missed after 15
+// seconds, so that a busy machine does not bring the cluster down, and with replicas it is replaced after a second as
+// soon as the cluster is healthy. args are further arguments of each redis-server.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
-	c, silence := &Cluster{t: t}, time.Second
-	if replicas == 0 {
-		silence *= 15
-	}
+	c := &Cluster{t: t}
 	for range masters * (1 + replicas) {
-		c.Nodes = append(c.Nodes, startNode(t, silence, args))
+		c.Nodes = append(c.Nodes, startNode(t, args))
 	}
 	c.meet(masters)
 	for i, node := range c.Nodes[masters:] {
@@ -40,14 +36,19 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 		})
 	}
 	Await(t, "cluster_state:ok on all nodes", func() bool { return c.inOrder(masters) })
+	if replicas > 0 {
+		for _, node := range c.Nodes {
+			node.Do("CONFIG", "SET", "cluster-node-timeout", "1000")
+		}
+	}
 	return c
 }
 
-func startNode(t testing.TB, silence time.Duration, args []string) *Server {
+func startNode(t testing.TB, args []string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) {
 		s.args = plain(s.port, "--cluster-enabled", "yes",
-			"--cluster-node-timeout", strconv.FormatInt(silence.Milliseconds(), 10),
+			"--cluster-node-timeout", "15000",
 			"--repl-diskless-sync-delay", "0")
 		s.args = append(s.args, args...)
 	})

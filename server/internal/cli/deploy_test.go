@@ -232,7 +232,7 @@ func TestCompose(t *testing.T) {
 		}
 		env = append(env, name+"="+value)
 	}
-	running := call{env: env}.serve(t)
+	running := call{env: env}.serve(t, "--set", "server.store.timeout=5s") // a busy machine is no mistake of the file
 	if code, _, body := get(t, running.at("gateway")+"/"); code != http.StatusOK {
 		t.Error(code, body)
 	}
