@@ -452,6 +452,10 @@ func (v *Verdict) cost(rule *rules.Rule, r *rules.Request, ask *Ask, key string)
 	case err != nil:
 	case !stated:
 		v.unstated = append(v.unstated, rule)
+		if rule.Expects() { // the length of a body that is not read is known all the same
+			_, known, _ := rule.Expect(nil, r)
+			v.expected = append(v.expected, expected{rule: rule, known: known})
+		}
 	case rule.Expects():
 		units = v.expect(rule, r, key, units)
 	}

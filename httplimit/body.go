@@ -46,7 +46,7 @@ func (a *attributes) newJSON() *rules.JSON {
 	}
 	text, whole := a.readTo(maxJSON)
 	if !whole {
-		return rules.UnreadJSON(r.ContentLength)
+		return rules.UnreadJSON(max(r.ContentLength, int64(len(text))))
 	}
 	return a.rules.ReadJSON(text)
 }

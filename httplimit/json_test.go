@@ -327,6 +327,41 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 	}
 }
 
+// TestUnreadBodiesPayTheirLength: some services read bodies that the rules do not, such as UTF-16 or with NaN. Their streams
+// have not been asked for a usage, and their prompts must not be free.
+func TestUnreadBodiesPayTheirLength(t *testing.T) {
+	const passed = 400
+	long := strings.Repeat("word", 2000)
+	for name, test := range map[string]struct {
+		body    string
+		chunked bool
+		charge  string
+		want    int64
+	}{
+		"NaN":                  {`{"x":NaN,"messages":"` + long + `"}`, false, "", (8000+24+3)/4 + passed},
+		"UTF-16":               {"{\x00\"\x00" + long, false, "", (8000+4+3)/4 + passed},
+		"short":                {`{"x":NaN}`, false, "", 1000},
+		"1 MiB":                {strings.Repeat(" ", 1<<20+1), false, "", 9000 + passed},
+		"of unknown length":    {strings.Repeat(" ", 1<<20+1), true, "", 9000 + passed},
+		"as it streams":        {`{"x":NaN,"messages":"` + long + `"}`, false, "charge: as_it_streams, ", (8000+24+3)/4 + passed},
+		"1 MiB, as it streams": {strings.Repeat(" ", 1<<20+1), true, "charge: as_it_streams, ", 9000 + passed},
+	} {
+		g := gateOf(t, newClock().store(), "\n  - {name: a, preset: openai, match: {path: /chat}, cost: {max: 9000}, "+test.charge+"limit: fixed_window 100000/1m}")
+		limit, _ := httplimit.ByRules(g, nil)
+		request := httptest.NewRequest("POST", "/chat", strings.NewReader(test.body))
+		if test.chunked {
+			request.ContentLength = -1
+		}
+		limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, `data: {"choices":[{"delta":{"content":"%s"}}]}`+"\n\n", strings.Repeat("word", passed))
+		})).ServeHTTP(httptest.NewRecorder(), request)
+		if got := spent(t, g); got != test.want {
+			t.Errorf("%s: %d are charged, want %d", name, got, test.want)
+		}
+	}
+}
+
 // TestUsageSoFarIsPaid: of a stream that breaks off, the usage that it has stated so far is no less than its cost. Gemini
 // states one in each event, with the tokens of thoughts that no event has.
 func TestUsageSoFarIsPaid(t *testing.T) {

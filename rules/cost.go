@@ -70,11 +70,14 @@ func (r *Rule) CostOf(request *Request) (units int64, stated bool, err error) {
 
 // ofSum is the cost by a sum, which is at least 1.
 func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
-	body := request.json()
-	units, known := c.from.units(c.valueIn(request))
+	body, value := request.json(), c.valueIn(request)
+	units, known := c.from.units(value)
 	switch {
 	case !known || body != nil && body.unread() && c.from.readsJSON():
-		return c.missing("cost.from")
+		lengths, _ := c.from.lengths(value)
+		least, _ := lengths.units(value)
+		units, stated, err := c.missing("cost.from")
+		return max(units, min(least, c.most)), stated, err
 	case units <= c.most:
 		return max(1, units), true, nil
 	case c.settle != nil:

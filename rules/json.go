@@ -44,6 +44,12 @@ func (j *JSON) at(path string) jsonvalues.Value {
 	return j.values.At(path)
 }
 
+// requested reports whether the body is of a request.
+func (j *JSON) requested() bool {
+	_, ok := j.values.(*jsonvalues.Document)
+	return ok
+}
+
 // unread reports whether there is a body, and it is not read or no JSON.
 func (j *JSON) unread() bool {
 	document, ok := j.values.(*jsonvalues.Document)

@@ -83,7 +83,7 @@ func TestCostsOfBodies(t *testing.T) {
 		{"from: json.n * json.a", `{"n":3}`, unstated},
 		{"from: 0.25 * bytes(json)", `{"n":3}`, 2},
 		{"from: 0.25 * bytes(json)", `{"n":3`, unstated},
-		{"from: 0.25 * bytes(json)", `(unread)`, unstated},
+		{"from: 0.25 * bytes(json)", `(unread)`, 1000},
 		{"from: 0.25 * bytes(json)", ``, unstated},
 		{"on_missing: deny, from: bytes(json)", `(unread)`, refused},
 		{"from: bytes(json.choices.*.text)", `{"choices":[{"text":"abc"},{"text":"de"}]}`, 5},

@@ -235,6 +235,8 @@ func TestPresetsEstimate(t *testing.T) {
 		`{"generationConfig":{"maxOutputTokens":1},"generation_config":{"max_output_tokens":90}}`: "gemini 90",
 		`{"generationConfig":{"candidate_count":8,"maxOutputTokens":90}}`:                         "gemini 720",
 		`{"options":{"num_predict":90},"prompt":"12345678","system":"1234"}`:                      "ollama 90",
+		`{"options":{"num_predict":1},"Options":{"num_predict":5000}}`:                            "ollama 1000",
+		`{"max_tokens":1,"MAX_TOKENS":5000}`:                                                      "openai 1000",
 		`{"options":{"num_predict":-1}}`:                                                          "ollama 1000",
 	} {
 		preset, answer, _ := strings.Cut(want, " ")

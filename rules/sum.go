@@ -41,7 +41,7 @@ const (
 	constant   quantityKind = iota
 	attributed              // header.NAME, query.NAME, descriptor.NAME
 	jsonNumber              // json.PATH, a number
-	jsonSize                // bytes(json.PATH), the length of a value; without a path that of a body that is JSON
+	jsonSize                // bytes(json.PATH), the length of a value; without a path that of the body
 	bodySize                // bytes, the length of the body
 	largest                 // max(json.PATH, json.PATH), the largest that is there
 )
@@ -176,7 +176,7 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 	case q.kind == bodySize:
 		return new(big.Rat).SetInt64(max(0, body.length)), body.length >= 0
 	case q.name == "":
-		return new(big.Rat).SetInt64(max(0, body.length)), body.values != nil && !body.unread()
+		return new(big.Rat).SetInt64(max(0, body.length)), body.values != nil && body.length >= 0
 	}
 	value := body.at(q.name)
 	switch {
@@ -184,6 +184,8 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 		return nil, false
 	case q.kind == jsonSize:
 		return new(big.Rat).SetInt64(value.Size), true
+	case value.Doubtful && body.requested(): // a client could choose the number that counts
+		return nil, false
 	case value.Kind == jsonvalues.Text && (value.Cut || !isDecimal(value.Text)):
 		return nil, false
 	case value.Kind != jsonvalues.Number && value.Kind != jsonvalues.Text:

@@ -2,6 +2,7 @@ package jsonvalues
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"slices"
@@ -15,8 +16,17 @@ var jsonLines = []string{"application/x-ndjson", "application/ndjson", "applicat
 
 // Events reports whether a body of a Content-Type is a sequence: server-sent events, or JSON lines.
 func Events(contentType string) bool {
+	media := mediaType(contentType)
+	return media == serverSentEvents || slices.Contains(jsonLines, media)
+}
+
+// mediaType is a Content-Type without its parameters, which may be malformed; "" if it has none.
+func mediaType(contentType string) string {
 	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (media == serverSentEvents || slices.Contains(jsonLines, media))
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return ""
+	}
+	return media
 }
 
 // Body returns a writer that reads a body of a Content-Type: server-sent events, JSON lines or one JSON text. nil if
@@ -24,10 +34,7 @@ func Events(contentType string) bool {
 // characters, unknown escapes and UTF-8.
 func (r *Reader) Body(contentType string) io.WriteCloser {
 	r.loose = true
-	media, _, err := mime.ParseMediaType(contentType)
-	switch {
-	case err != nil:
-		return nil
+	switch media := mediaType(contentType); {
 	case media == serverSentEvents:
 		return &events{reader: r, line: atStart}
 	case slices.Contains(jsonLines, media):

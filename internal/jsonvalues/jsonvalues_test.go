@@ -86,6 +86,7 @@ func TestValuesOfDocuments(t *testing.T) {
 			[]string{"a"}, []string{`number "1"`, `number "2"`, `number "3"`}},
 		{"the event after one that is not JSON", sse, "data: {\"a\n\ndata: {\"a\":2}\n\n", []string{"a"}, []string{`number "2"`}},
 		{"an event that the end cuts off", sse, "\ufeffdata: {\"a\":2}", []string{"a"}, []string{`number "2"`}},
+		{"a type with a malformed parameter", "Text/Event-Stream; charset", "data: {\"a\":2}\n\n", []string{"a"}, []string{`number "2"`}},
 		{"fields that are not data", sse, "dat: {\"a\":1}\n\ndata2: {\"a\":1}\n\ndata\n\n", []string{"a"}, nil},
 	}
 	for _, test := range tests {
