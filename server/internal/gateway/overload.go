@@ -71,11 +71,13 @@ func (p *routedRequest) release(outcome adaptive.Outcome, took time.Duration) {
 }
 
 // answered gives the place of a request back when the head of its response has arrived, so that streams and WebSockets
-// hold no place. The latency is the time to the head, without the time in which the client sends its body.
-func (p *routedRequest) answered(r *http.Request, response *http.Response, err error, began time.Time) {
+// hold no place. The latency is the time to the head, without the time in which the client sends its body, and without
+// failed attempts at other addresses.
+func (p *routedRequest) answered(r *http.Request, response *http.Response, err error) {
 	if !p.admitted {
 		return
 	}
+	began := p.began
 	sent, at := p.body.sent()
 	if sent && at.After(began) {
 		began = at

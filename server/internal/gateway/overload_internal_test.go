@@ -44,6 +44,47 @@ func serveInMemory(t *testing.T, handler http.Handler) func(context.Context, str
 	}
 }
 
+// latencyOf is the latency of a service in seconds after 45 requests: a window of the start has 40, after two for each
+// request of the first limit. The service is reached by a dialer.
+func latencyOf(t *testing.T, addresses string, body func() io.Reader,
+	dial func(context.Context, string, string) (net.Conn, error)) float64 {
+	set, err := rules.Load("f", []byte(`rules: []
+services: [{name: search, addresses: [`+addresses+`], concurrency: {adaptive: gradient, min: 1, max: 1}}]
+routes: [{name: all, service: search}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	u := NewUpstreams(0, log)
+	use, err := u.Prepare(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use()
+	defer u.Close()
+	to := u.now.Load().services[0].transport
+	to.DialContext = dial
+	defer to.CloseIdleConnections()
+
+	unlimited := func(next http.Handler) http.Handler { return next }
+	handler, err := New(nil, unlimited, Config{Upstreams: u, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: serveInMemory(t, handler)}}
+	defer client.CloseIdleConnections()
+	for range 45 {
+		response, err := client.Post("http://gateway/", "text/plain", body())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.Body.Close(); response.StatusCode != http.StatusOK {
+			t.Fatalf("answered %s, want 200", response.Status)
+		}
+	}
+	return u.Services()[0].Concurrency.Latency
+}
+
 // slowly is a body that a client sends within a second.
 type slowly struct{}
 
@@ -52,51 +93,39 @@ func (slowly) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+const answers = 10 * time.Millisecond
+
+func afterAWhile(_ http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	time.Sleep(answers)
+}
+
 // The latency of a service begins at the end of the request's body: here each client takes a second for its body, and
 // the service 10 ms for its answer.
 func TestUploadsAreNotTheLatencyOfTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const answers = 10 * time.Millisecond
-		service := serveInMemory(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			time.Sleep(answers)
-		}))
-		set, err := rules.Load("f", []byte(`rules: []
-services: [{name: search, addresses: http://127.0.0.1:1, concurrency: {adaptive: gradient, min: 1, max: 1}}]
-routes: [{name: all, service: search}]`))
-		if err != nil {
-			t.Fatal(err)
+		service := serveInMemory(t, http.HandlerFunc(afterAWhile))
+		slow := func() io.Reader { return slowly{} }
+		if got := latencyOf(t, "http://127.0.0.1:1", slow, service); got != answers.Seconds() {
+			t.Errorf("the latency of the service is %v s, want %v s", got, answers.Seconds())
 		}
-		log := slog.New(slog.DiscardHandler)
-		u := NewUpstreams(0, log)
-		use, err := u.Prepare(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		use()
-		defer u.Close()
-		to := u.now.Load().services[0].transport
-		to.DialContext = service
-		defer to.CloseIdleConnections()
+	})
+}
 
-		unlimited := func(next http.Handler) http.Handler { return next }
-		handler, err := New(nil, unlimited, Config{Upstreams: u, Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := &http.Client{Transport: &http.Transport{DialContext: serveInMemory(t, handler)}}
-		defer client.CloseIdleConnections()
-		for range 45 { // a window of the start has 40, after two for each request of the first limit
-			response, err := client.Post("http://gateway/", "text/plain", slowly{})
-			if err != nil {
-				t.Fatal(err)
+// An address that cannot be reached takes a second to say so.
+func TestFailedAttemptsAreNotTheLatencyOfTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := serveInMemory(t, http.HandlerFunc(afterAWhile))
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == "127.0.0.1:1" {
+				time.Sleep(time.Second)
+				return nil, &notConnected{errors.New("no route to host")}
 			}
-			if response.Body.Close(); response.StatusCode != http.StatusOK {
-				t.Fatalf("answered %s, want 200", response.Status)
-			}
+			return service(ctx, network, address)
 		}
-		if c := u.Services()[0].Concurrency; c.Latency != answers.Seconds() {
-			t.Errorf("the latency of the service is %v s, want %v s", c.Latency, answers.Seconds())
+		none := func() io.Reader { return http.NoBody }
+		if got := latencyOf(t, "http://127.0.0.1:1, http://127.0.0.1:2", none, dial); got != answers.Seconds() {
+			t.Errorf("the latency of the service is %v s, want %v s", got, answers.Seconds())
 		}
 	})
 }

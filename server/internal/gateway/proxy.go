@@ -235,7 +235,7 @@ func (g *gateway) RoundTrip(r *http.Request) (response *http.Response, err error
 	began := time.Now()
 	if p := routedOf(r.Context()); p.route != nil {
 		response, err = p.route.service.send(p, r, g.Log, g.UpstreamHost)
-		p.answered(r, response, err, began)
+		p.answered(r, response, err)
 	} else {
 		response, err = g.Transport.RoundTrip(r)
 	}

@@ -57,6 +57,7 @@ func (s *service) send(p *routedRequest, r *http.Request, log *slog.Logger, upst
 			}
 		}
 		answers := m.answers()
+		p.began = began
 		response, err := s.transport.RoundTrip(s.to(r, m, attempt+1 < len(pool.members), upstreamHost))
 		if err == nil {
 			m.answered(response.StatusCode)

@@ -191,6 +191,7 @@ type routedRequest struct {
 	trusted  bool          // the peer is a trusted proxy
 	route    *route        // nil: the gateway's own upstream
 	address  *address      // that answers; nil: none yet
+	began    time.Time     // of the last attempt
 	body     *upload       // nil: none
 	response responseBody  // that of the answer
 	timer    *time.Timer   // of timeout.total; nil: none
