@@ -65,15 +65,15 @@ if cost_ > 0 then
     set_ = got_[2] or ''
     at_, own_, share_, all_, rest_ = fair_of(whole_, sum_, members_, others_, set_, member_, weight_, keys_)
   end
-  own_, sum_ = math.min(own_ + granted * cost_, 4503599627370496), all_
+  own_, sum_ = own_ + granted * cost_, all_
+  if own_ > 4503599627370496 then own_ = 4503599627370496 end
   if at_ or members_ < keys_ then
     local part = struct.pack('<c0I2i8', member_, weight_, own_)
-    if not at_ then
-      set_, members_ = set_ .. part, members_ + 1
-    elseif #set_ == 18 then
-      set_ = part
+    if at_ then
+      local first = at_ > 1 and set_:sub(1, at_ - 1) or ''
+      set_ = first .. part .. (at_ + 17 < #set_ and set_:sub(at_ + 18) or '')
     else
-      set_ = set_:sub(1, at_ - 1) .. part .. set_:sub(at_ + 18)
+      set_, members_ = set_ .. part, members_ + 1
     end
   else
     others_ = own_
