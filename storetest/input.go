@@ -230,6 +230,8 @@ var oneOfEach = []weir.Spec{
 	weir.SlidingCounter{Limit: 10, Window: time.Second, Slices: 1},
 	weir.SlidingCounter{Limit: 10, Window: time.Second, Slices: 10},
 	weir.Concurrency{Limit: 10, TTL: time.Second},
+	weir.Fair{Of: weir.FixedWindow{Limit: 10, Window: time.Second}},
+	weir.Fair{Of: weir.Concurrency{Limit: 10, TTL: time.Second}},
 }
 
 // closed: calls after Close return ErrClosed.

@@ -36,6 +36,7 @@ local whole_, above_, keys_, weight_, member_, place_ = struct.unpack('<i8i8i4I2
 local got_, head_, stop_, number_, expires_, gone_ = redis.call('HMGET', key_, 'h', place_), false, 0, 0, false, false
 local sum_, members_, others_, set_ = 0, 0, 0, got_[2] or ''
 ---- read
+if not raw_ and redis.call('EXISTS', key_) == 1 then FOREIGN end
 if count_ == 0 then sum_, members_, others_, set_ = 0, 0, 0, '' end
 local at_, own_, share_, all_, rest_ = fair_of(whole_, sum_, members_, others_, set_, member_, weight_, keys_)
 ---- fit
