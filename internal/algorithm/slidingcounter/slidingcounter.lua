@@ -162,7 +162,8 @@ if kept_ then
       kept_ = kept_:sub(1, 17) .. struct.pack('<i8', sum - back) .. kept_:sub(26)
       kept_ = counter_set(kept_, size, into % count, units - back)
       redis.call('SET', key_, kept_, 'KEEPTTL')
-      raw_ = others and counter_adopt(kept_, slice_, places_, math.huge) or kept_
+      raw_ = kept_
+      if others then raw_ = counter_adopt(kept_, slice_, places_, math.huge) end -- nil if its slices have no units
     end
     if raw_ then slice_at_, gap_, total_ = counter_view(raw_, slice_, places_, now) end
   end
