@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/image-spec/specs-go"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -100,16 +101,25 @@ func TestImageRuns(t *testing.T) {
 		t.Fatal("the image was not run: only root may change its root directory; run make dist as root")
 	}
 	dir := t.TempDir()
-	version := strings.Split(filepath.Base(archived), "_")[1]
-	for _, args := range [][]string{{"sh", "-c", `mkdir image && tar -xf "$0" -C image`, archived},
-		{"umoci", "unpack", "--image", "image:" + version, "bundle"}} {
+	in := func(args ...string) {
+		t.Helper()
 		command := exec.Command(args[0], args[1:]...)
 		command.Dir = dir
 		if said, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, said)
 		}
 	}
-	config := configOf(t, filepath.Join(dir, "image"))
+	in("sh", "-c", `mkdir image && tar -xf "$0" -C image`, archived)
+	layout := filepath.Join(dir, "image")
+	image := imageOf(t, layout)
+	config := configOf(t, layout, image)
+	// umoci chooses no platform: it gets a layout that has this one alone.
+	image.Annotations = map[string]string{oci.AnnotationRefName: "here"}
+	top := asJSON(oci.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: []oci.Descriptor{image}})
+	if err := os.WriteFile(filepath.Join(layout, oci.ImageIndexFile), top, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in("umoci", "unpack", "--image", "image:here", "bundle")
 	root := filepath.Join(dir, "bundle", "rootfs")
 	inside := func(args ...string) *exec.Cmd {
 		return exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" &&
@@ -134,13 +144,23 @@ func TestImageRuns(t *testing.T) {
 	}
 }
 
-// configOf is the configuration of the first image in a layout.
-func configOf(t *testing.T, layout string) (c configuration) {
-	var index oci.Index
-	read(t, filepath.Join(layout, "index.json"), &index)
-	read(t, blob(layout, index.Manifests[0]), &index)
+// imageOf is the image for this machine in a layout.
+func imageOf(t *testing.T, layout string) oci.Descriptor {
+	var top, index oci.Index
+	read(t, filepath.Join(layout, oci.ImageIndexFile), &top)
+	read(t, blob(layout, top.Manifests[0]), &index)
+	for _, image := range index.Manifests {
+		if image.Platform.Architecture == runtime.GOARCH {
+			return image
+		}
+	}
+	t.Fatalf("no image of %v is for %s", index.Manifests, runtime.GOARCH)
+	return oci.Descriptor{}
+}
+
+func configOf(t *testing.T, layout string, image oci.Descriptor) (c configuration) {
 	var manifest oci.Manifest
-	read(t, blob(layout, index.Manifests[0]), &manifest)
+	read(t, blob(layout, image), &manifest)
 	read(t, blob(layout, manifest.Config), &c)
 	return c
 }
