@@ -46,7 +46,9 @@ func (r *Recorder) Cut(at time.Time) *Record {
 	for _, w := range r.watched {
 		watched[w.rule.Name()] = w
 	}
+	classes := r.classes()
 	for i := range record.Rules {
+		record.Rules[i].Classes = classes[record.Rules[i].Name]
 		if w := watched[record.Rules[i].Name]; w != nil {
 			r.keysOf(w, &record.Rules[i])
 		}
@@ -95,6 +97,29 @@ func (r *Recorder) read() map[string]tally.Counts {
 	}
 	r.before = present
 	return rules
+}
+
+// classes returns the refusals of each class since the last call, by rule.
+func (r *Recorder) classes() map[string]map[string]uint64 {
+	since, now := make(map[string]map[string]uint64), make(map[string]map[string]uint64)
+	for i := range *r.watching.Load() {
+		rule := (*r.watching.Load())[i].rule
+		if len(rule.Classes()) == 0 {
+			continue
+		}
+		name := rule.Name()
+		now[name] = r.Metrics.Refused(rule)
+		for class, n := range now[name] {
+			if diff := n - r.refusedBefore[name][class]; diff > 0 && diff <= n {
+				if since[name] == nil {
+					since[name] = make(map[string]uint64)
+				}
+				since[name][class] = diff
+			}
+		}
+	}
+	r.refusedBefore = now
+	return since
 }
 
 // records are the records of the rules, sorted by name.

@@ -29,4 +29,6 @@ type RuleRecord struct {
 	// Top are the keys with most refused and with most passed requests, at most maxTopBound of each, without
 	// Share. Keys below 1/1000 of the rule's requests are left out.
 	Top []KeyRate `json:"top,omitempty"`
+	// Classes are the refused requests of each class of a rule with reserve, by its name.
+	Classes map[string]uint64 `json:"classes,omitempty"`
 }

@@ -45,12 +45,13 @@ type Recorder struct {
 	names    *tap
 	live     live
 
-	mu      sync.Mutex // guards the statistics, and is never held while a decision waits
-	watched []*watched
-	before  map[*tally.Rule]counted
-	cut     time.Time
-	total   tally.Counts
-	took    tally.Buckets
+	mu            sync.Mutex // guards the statistics, and is never held while a decision waits
+	watched       []*watched
+	before        map[*tally.Rule]counted
+	refusedBefore map[string]map[string]uint64 // by rule and class
+	cut           time.Time
+	total         tally.Counts
+	took          tally.Buckets
 }
 
 // A place has the statistics of a rule, at its index in the rule set.

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/memstore"
 	"github.com/weirproject/weir/observe"
+	"github.com/weirproject/weir/rules"
 )
 
 // A node is a gate with metrics and, unless off, a recorder, which ticks when a test says so.
@@ -55,5 +57,31 @@ func (n *node) pass(d time.Duration) {
 		n.clock = n.clock.Add(tick)
 		n.now.Store(n.clock.UnixNano())
 		n.tick(n.clock)
+	}
+}
+
+// TestRefusalsOfClassesAreCounted: by interval, of the classes that a rule has now.
+func TestRefusalsOfClassesAreCounted(t *testing.T) {
+	const text = "rules: [{name: r, limit: fixed_window 4/1h, reserve: {by: user, classes: {a: 0%, b: 50%}}}]"
+	n := newNode(t, text, true)
+	ask := func(user string, times int) {
+		for range times {
+			if err := n.gate.Decide(t.Context(), &rules.Request{User: user}, gate.Once, new(gate.Verdict)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cut := func() string {
+		n.clock = n.clock.Add(time.Second)
+		return fmt.Sprint(n.Cut(n.clock).of(t, "r").Classes)
+	}
+	ask("b", 5)
+	ask("a", 3)
+	if got := cut(); got != "map[a:1 b:3]" {
+		t.Errorf("refused: %s", got)
+	}
+	ask("b", 2)
+	if got := cut(); got != "map[b:2]" {
+		t.Errorf("refused then: %s", got)
 	}
 }

@@ -96,9 +96,17 @@ type KeyRate struct {
 	Units int64 `json:"units,omitempty"`
 }
 
+// A ClassReport is a class of a rule with reserve.
+type ClassReport struct {
+	Name    string `json:"name"`
+	Leaves  int64  `json:"leaves"` // percent of the limits that it leaves to others
+	Refused uint64 `json:"refused"`
+}
+
 // A RuleReport is all that is known of one rule.
 type RuleReport struct {
 	RuleSummary
+	Classes  []ClassReport `json:"classes,omitempty"` // of reserve, the most important first
 	From     time.Time     `json:"from"`
 	To       time.Time     `json:"to"`
 	Step     time.Duration `json:"step_ns"`

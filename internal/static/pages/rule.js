@@ -34,6 +34,7 @@ export function Rule({ route }) {
 		<${Result} of=${report}>${(data) => html`<${Figures} report=${data} />
 			<${Panel} bare title=${t('overview.traffic')}><${Traffic} report=${data} marks=${ours} /></${Panel}>
 			${data.units && html`<${Panel} bare title=${t('units.chart')}><${UnitsChart} report=${data} marks=${ours} /></${Panel}>`}
+			${data.classes && html`<${Classes} report=${data} />`}
 			<${Top} report=${data} />${data.units && html`<${Spenders} report=${data} />`}`}</${Result}>
 		${rule.data?.in_force && (report.data?.candidate ?? /^candidate\s*:|[{,]\s*candidate\s*:/m.test(rule.data.yaml ?? '')) && html`<${Comparison} name=${name} rule=${rule} changed=${changed} />`}
 		<${Text} name=${name} rule=${rule} draft=${draft} setDraft=${setDraft} changed=${changed} />
@@ -113,6 +114,17 @@ function Spenders({ report }) {
 		{ title: unitName(units), number: true, cell: (one) => unitsNumber(one.units, units) },
 		{ title: t('units.each'), number: true, wide: true, cell: (one) => one.passed > 0 ? unitsNumber(one.units / one.passed, units) : '–' },
 		{ title: t('units.share'), number: true, cell: (one) => html`<${Share} tone="passed" value=${Math.min(1, one.units / all)} />` }]} /></${Panel}>`;
+}
+
+// Classes are those of reserve, with what each leaves to others and how often it was refused.
+function Classes({ report }) {
+	const all = Math.max(1, report.classes.reduce((sum, one) => sum + one.refused, 0));
+	return html`<${Panel} title=${t('rule.classes')} note=${t('rule.classes.note')}>
+		<${Table} caption=${t('rule.classes')} rows=${report.classes} id=${(one) => one.name} columns=${[
+		{ name: 'key', title: t('rule.classes.name'), cell: (one) => one.name },
+		{ title: t('rule.classes.leaves'), number: true, cell: (one) => percent(one.leaves / 100) },
+		{ title: t('outcome.refused'), number: true, cell: (one) => compact(one.refused) },
+		{ title: t('rule.top.share'), number: true, cell: (one) => html`<${Share} tone="refused" value=${one.refused / all} />` }]} /></${Panel}>`;
 }
 
 const shown = 15; // keys; the reading uses all that the server sends

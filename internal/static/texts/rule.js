@@ -17,6 +17,11 @@ export default {
 	'rule.read.quiet': ['No request was refused.', '没有请求被拒绝。'],
 	'rule.read.abuse': ['{keys} of {all} keys makes {share} of the refusals: this looks like abuse.|{keys} of {all} keys make {share} of the refusals: this looks like abuse.', '{all} 个键中的 {keys} 个造成了 {share} 的拒绝：看起来是滥用。'],
 	'rule.read.spread': ['Many keys are refused; the worst of them makes {share} of the refusals. If the limit is too tight, try another as a candidate: it is counted beside the rule and refuses nobody.', '被拒的键很多，其中最多的一个占拒绝的 {share}。如果限额太紧，可将新限额写成候选试行：候选只与规则并行计数，不会拒绝任何请求。'],
+	'rule.classes': ['Classes', '类别'],
+	'rule.classes.note': ['the most important first', '最重要的在前'],
+	'rule.classes.name': ['Class', '类别'],
+	'rule.classes.leaves': ['Leaves to others', '给别人留出'],
+
 	'rule.top': ['Most refused keys, then the busiest', '被拒最多的键，其次是最忙的键'],
 	'rule.top.none': ['No keys yet', '还没有键'],
 	'rule.top.key': ['Key', '键'],

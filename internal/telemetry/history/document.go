@@ -87,6 +87,8 @@ const (
 	maxMarks  = 256
 	maxWord   = 2048 // bytes of the text of a mark
 	maxKeys   = 512  // of all rules
+
+	maxClasses = 64 // of a rule: of its present classes, and of those of earlier ones
 )
 
 var errDocument = errors.New("history: the document is malformed")

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirproject/weir/internal/gatetest"
 	"github.com/weirproject/weir/internal/tally"
 	"github.com/weirproject/weir/internal/telemetry"
 	"github.com/weirproject/weir/rules"
@@ -491,6 +492,30 @@ func TestPackKeepsAllCounts(t *testing.T) {
 	last := got.Rules[len(got.Rules)-1]
 	if all.Passed != 2*(maxRules+10) || last.Name != telemetry.OtherRules || len(got.Rules) > maxRules {
 		t.Errorf("%+v of %d rules, %s has %+v", all, len(got.Rules), last.Name, last.Counts)
+	}
+}
+
+// TestClassesOfDocumentsAddUp, and a document cannot name any number of them.
+func TestClassesOfDocumentsAddUp(t *testing.T) {
+	many := make(map[string]uint64)
+	for i := range 2 * maxClasses {
+		many[fmt.Sprint(i)] = 1
+	}
+	of := func(classes map[string]uint64) *document {
+		return &document{Record: telemetry.Record{Rules: []telemetry.RuleRecord{{Name: "r", Classes: classes}}}}
+	}
+	total := newSum(time.Unix(0, 0), time.Minute, 0)
+	for _, classes := range []map[string]uint64{{"a": 1, "b": 2}, {"b": 3}, many} {
+		read, err := unpack(of(classes).pack())
+		if err != nil {
+			t.Fatal(err)
+		}
+		total.add(read)
+	}
+	set := gatetest.Rules(t, "rules: [{name: r, limit: 9/1h, reserve: {by: user, classes: {a: 0%, b: 50%, c: 60%}}}]")
+	got := classesOf(set.Rules()[0], total.rules["r"])
+	if want := "[{a 0 1} {b 50 5} {c 60 0}]"; fmt.Sprint(got) != want || len(total.rules["r"].classes) > maxClasses {
+		t.Errorf("%v with %d classes, want %s", got, len(total.rules["r"].classes), want)
 	}
 }
 

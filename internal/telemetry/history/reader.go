@@ -258,6 +258,9 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 	if report.Units != nil && report.Units.Estimates {
 		reserve(&report.RuleSummary, h.nodes(ctx, nil))
 	}
+	if i >= 0 {
+		report.Classes = classesOf(inForce[i], r)
+	}
 	report.Series = sum.seriesOf(name, true)
 	if r != nil {
 		report.Top, report.Distinct = r.top(cmp.Or(q.Most, len(r.keys))), r.distinct
@@ -267,6 +270,18 @@ func (h *History) Rule(ctx context.Context, name string, q telemetry.Query) (*te
 		}
 	}
 	return report, nil
+}
+
+// classesOf are the classes of a rule; r may be nil.
+func classesOf(rule *rules.Rule, r *ruleSum) (list []telemetry.ClassReport) {
+	for _, class := range rule.Classes() {
+		one := telemetry.ClassReport{Name: class.Name, Leaves: class.Share}
+		if r != nil {
+			one.Refused = r.classes[class.Name]
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // Key implements telemetry.Reader. Keys that are shown as digests are looked up by these.

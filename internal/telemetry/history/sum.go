@@ -44,6 +44,7 @@ type ruleSum struct {
 	distinct uint64
 	series   columns
 	keys     map[string]*telemetry.KeyRate
+	classes  map[string]uint64 // refused requests
 }
 
 // columns are the series of a rule, one for each part of its counts; nil: all are 0. Most rules have one or two, and a
@@ -127,6 +128,14 @@ func (r *ruleSum) add(from *telemetry.RuleRecord, at, steps int) {
 	}
 	r.compared.Add(&from.Compared)
 	r.distinct = max(r.distinct, from.Distinct)
+	for class, n := range from.Classes {
+		if r.classes == nil {
+			r.classes = make(map[string]uint64)
+		}
+		if _, known := r.classes[class]; known || len(r.classes) < maxClasses {
+			r.classes[class] += n
+		}
+	}
 	if r.keys == nil && len(from.Top) > 0 {
 		r.keys = make(map[string]*telemetry.KeyRate)
 	}
@@ -171,7 +180,7 @@ func (s *sum) document() *document {
 	for _, name := range slices.Sorted(maps.Keys(s.rules)) {
 		r := s.rules[name]
 		out.Rules = append(out.Rules, telemetry.RuleRecord{Name: name, Counts: r.counts, Compared: r.compared,
-			Distinct: r.distinct, Top: r.leading()})
+			Distinct: r.distinct, Top: r.leading(), Classes: maps.Clone(r.classes)})
 	}
 	return out
 }
