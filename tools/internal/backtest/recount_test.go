@@ -182,3 +182,69 @@ func TestFiguresAreThoseOfASlowRecount(t *testing.T) {
 		}
 	}
 }
+
+// TestFloorsAndSharesAreThoseOfASlowRecount: a class by its path leaves its part, and clients share by weight.
+func TestFloorsAndSharesAreThoseOfASlowRecount(t *testing.T) {
+	log := traffic(1500, 7)
+	list := requests(t, log)
+	const minute, most = 60_000_000, 40
+	floors, shares := int64(0), int64(0)
+	type window struct {
+		used, usedFairly int64
+		own              map[string]int64
+	}
+	windows := make(map[int64]*window)
+	for _, r := range list {
+		w := windows[r.at/minute]
+		if w == nil {
+			w = &window{own: make(map[string]int64)}
+			windows[r.at/minute] = w
+		}
+		floor := int64(20)
+		if r.path == "/login" {
+			floor = 0
+		}
+		if w.used+1+floor <= most {
+			w.used++
+		} else {
+			floors++
+		}
+		passed := r.at % minute * 100 / minute
+		open, weights := max(10, (most*passed+99)/100), int64(0)
+		for client := range w.own {
+			weights += weightOf(client)
+		}
+		if w.own[r.client] == 0 {
+			weights += weightOf(r.client)
+		}
+		share := most * weightOf(r.client) / weights
+		if w.usedFairly+1 <= most && (w.usedFairly+1 <= open || w.own[r.client]+1 <= share) {
+			w.usedFairly++
+			w.own[r.client]++
+		} else {
+			shares++
+		}
+	}
+	got := make(map[string]int64)
+	for _, rule := range []string{
+		"{name: floors, limit: fixed_window 40/1m epoch, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /login}}}}",
+		"{name: shares, limit: fixed_window 40/1m epoch, fair: {by: [client.ip], above: 25%, weights: {" + heavy + ": 3}}}",
+	} {
+		for _, one := range run(t, config(t, "rules: ["+rule+"]", log)).ByRule {
+			got[one.Name] = one.Refused
+		}
+	}
+	if floors == 0 || shares == 0 || floors == shares || got["floors"] != floors || got["shares"] != shares {
+		t.Errorf("refused: %v, the recount has floors %d, shares %d", got, floors, shares)
+	}
+}
+
+// heavy is a client with three times the weight of others.
+const heavy = "198.51.100.9"
+
+func weightOf(client string) int64 {
+	if client == heavy {
+		return 3
+	}
+	return 1
+}
