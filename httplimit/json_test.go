@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproject/weir/gate"
 	"github.com/weirproject/weir/httplimit"
@@ -449,4 +451,51 @@ func TestBodiesThatWereReadEndAtOnce(t *testing.T) {
 			t.Errorf("%q, %v", buffer[:n], err)
 		}
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/chat", strings.NewReader(`{"max_tokens":5}`)))
+}
+
+// TestWritesAfterACutAreNotSent: a handler that does not look at the errors of its writes, as of fmt.Fprintf, sends nothing
+// after the last event, and is charged nothing more.
+func TestWritesAfterACutAreNotSent(t *testing.T) {
+	clock := newClock()
+	g := gateOf(t, clock.store(), "\n  - {name: a, preset: openai, match: {path: /chat}, charge: as_it_streams, stream: {step: 2, overrun: cut}, limit: fixed_window 8/1m}")
+	limit, _ := httplimit.ByRules(g, nil)
+	w := httptest.NewRecorder()
+	limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 20 {
+			if i == 15 {
+				clock.pass(time.Minute) // there is room again
+			}
+			io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n")
+		}
+	})).ServeHTTP(w, httptest.NewRequest("POST", "/chat", strings.NewReader(`{"messages":[]}`)))
+	text := w.Body.String()
+	if strings.Count(text, "word") != 4 || strings.Count(text, `"error":`) != 1 || !strings.HasSuffix(text, "}}\n\n") {
+		t.Errorf("sent: %s", text)
+	}
+	if got := spent(t, g); got != 0 {
+		t.Errorf("%d are charged in the next window", got)
+	}
+}
+
+// TestStreamsOfAKnownLengthAreCut: a service that has all events at once may state their length, which is another one then.
+func TestStreamsOfAKnownLengthAreCut(t *testing.T) {
+	g := gateOf(t, newClock().store(), "\n  - {name: a, preset: openai, match: {path: /chat}, charge: as_it_streams, stream: {step: 2, overrun: cut}, limit: fixed_window 8/1m}")
+	limit, _ := httplimit.ByRules(g, nil)
+	text := strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n", 6)
+	s := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "Text/Event-Stream")
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		io.WriteString(w, text)
+	})))
+	defer s.Close()
+	response, err := s.Client().Post(s.URL+"/chat", "application/json", strings.NewReader(`{"messages":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err != nil || strings.Count(string(got), "word") != 4 || !strings.HasSuffix(string(got), "}}\n\n") {
+		t.Errorf("%v: %s", err, got)
+	}
 }

@@ -55,6 +55,9 @@ func (m *meter) close() {
 }
 
 func (m *meter) Write(b []byte) (int, error) {
+	if m.served.cut { // the handler does not look at its errors
+		return 0, errCut
+	}
 	m.begin(http.StatusOK)
 	paces := m.paces && m.pace.applies(m, b)
 	if paces {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirproject/weir"
@@ -73,8 +74,11 @@ func (p *paced) begins(m *meter, h http.Header, status int) bool {
 	case !rules.Streamed(contentType):
 		p.form = jsonForm
 		return len(h["Content-Length"]) == 0
-	case contentType[:min(4, len(contentType))] != "text":
+	case !strings.EqualFold(contentType[:min(4, len(contentType))], "text"):
 		p.form = lineForm
+	}
+	if p.cuts {
+		delete(h, "Content-Length") // a response that is cut has another length
 	}
 	return true
 }
