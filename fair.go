@@ -118,6 +118,9 @@ func (s Fair) within(other Spec) bool {
 func fair(of func(*limitParser) Spec) func(*limitParser) Spec {
 	return func(p *limitParser) Spec {
 		above, keys := p.option("above", defaultAbove), p.option("keys", MaxFairKeys)
+		if keys == 0 { // which a Fair takes for its default
+			p.fail("keys from 1 to " + strconv.Itoa(MaxFairKeys))
+		}
 		return Fair{Of: of(p), Above: int(min(above, 101)), MaxKeys: keys}
 	}
 }

@@ -87,6 +87,7 @@ func TestParseLimitErrors(t *testing.T) {
 		"100":                                 "COUNT/PERIOD",
 		"100/":                                "a period with its unit",
 		"/1m":                                 "COUNT/PERIOD",
+		"fair_fixed_window 9/1h keys 0":       "keys from 1 to 10000",
 		"r/s":                                 "COUNT/PERIOD",
 		"+5/s":                                "COUNT/PERIOD",
 		"5/s burst +5":                        "a whole number after burst",

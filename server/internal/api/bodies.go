@@ -72,7 +72,7 @@ func askBody(name string, more ...field) *object {
 }
 
 func decideBody() *object {
-	return askBody("Decide", claims("Claim", claimOf()...), cost(),
+	return askBody("Decide", claims("Claim", weir.MaxClaims, claimOf()...), cost(),
 		field{"times", "The number of identical requests; as many as possible are granted.",
 			units(1, func(c *call) *int64 { return &c.last().times })},
 		lease(), id(), keep(),
@@ -82,7 +82,7 @@ func decideBody() *object {
 func reserveBody() *object {
 	fixed := field{"fixed", "settle does not change its cost.",
 		boolean(func(c *call) *bool { return &c.lastClaim().fixed })}
-	return askBody("Reserve", claims("ReservedClaim", claimOf(fixed)...), cost(), id(), keep(),
+	return askBody("Reserve", claims("ReservedClaim", maxReserved, claimOf(fixed)...), cost(), id(), keep(),
 		field{"ttl", "Time in which it can be settled, 1s to 7d; then the estimate stays charged. The default is 1h.",
 			text(1, 32, func(c *call) *string { return &c.last().ttl })})
 }
@@ -147,7 +147,10 @@ func lease() field {
 		text(1, weir.MaxLease, func(c *call) *string { return &c.last().lease })}
 }
 
-func claims(name string, more ...field) field {
+// maxReserved is the largest number of claims of a reservation, which has one of its own.
+const maxReserved = weir.MaxClaims - 1
+
+func claims(name string, most int, more ...field) field {
 	body := &object{name: name, doc: "A limit of the caller.", required: []string{"name", "limit", "key"},
 		members: append([]field{
 			{"name", "The name of the limit. Its state is kept under the name, the algorithm and the key: with " +
@@ -174,7 +177,7 @@ func claims(name string, more ...field) field {
 		return c.finish(c.lastClaim())
 	}
 	return field{"claims", "Decided together with the rules of the request, all or nothing.",
-		array(0, weir.MaxClaims, body, one)}
+		array(0, most, body, one)}
 }
 
 // claimOf are the members of a claim that say who asks; to reset a limit, nobody does.

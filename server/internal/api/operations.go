@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/server/internal/web"
 )
 
@@ -36,7 +37,8 @@ func operations() map[string]*operation {
 			summary: "Decide whether a request passes, and charge it",
 		},
 		"/v1/peek": {
-			method: post, run: (*api).peek, body: askBody("Peek", claims("Claim", claimOf()...), cost()), batch: true,
+			method: post, run: (*api).peek, batch: true,
+			body:    askBody("Peek", claims("Claim", weir.MaxClaims, claimOf()...), cost()),
 			answers: []any{answer{}, batchAnswer{}},
 			summary: "Decide whether a request would pass; nothing is charged",
 		},
@@ -51,7 +53,8 @@ func operations() map[string]*operation {
 		},
 		"/v1/acquire": {
 			method: post, writes: true, run: (*api).acquire,
-			body: askBody("Acquire", claims("Claim", claimOf()...), slots(), lease()), answers: []any{answer{}},
+			body:    askBody("Acquire", claims("Claim", weir.MaxClaims, claimOf()...), slots(), lease()),
+			answers: []any{answer{}},
 			summary: "Hold units of concurrency limits",
 		},
 		"/v1/renew": {
@@ -63,7 +66,7 @@ func operations() map[string]*operation {
 			errors: unsettled, summary: "Release a lease; the counts of windows and buckets stay",
 		},
 		"/v1/reset": {
-			method: post, writes: true, run: (*api).reset, body: askBody("Reset", claims("ResetClaim")),
+			method: post, writes: true, run: (*api).reset, body: askBody("Reset", claims("ResetClaim", weir.MaxClaims)),
 			answers: []any{resetAnswer{}}, errors: []int{http.StatusServiceUnavailable},
 			summary: "Reset the counts of the keys of a request or of claims",
 		},

@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
+	"strconv"
 
 	"github.com/weirproject/weir"
 	"github.com/weirproject/weir/gate"
@@ -19,6 +21,10 @@ func (a *api) reserve(ctx context.Context, c *call) error {
 		return err
 	}
 	ask := c.last()
+	if ask.id != "" && len(ask.claims) == maxReserved {
+		allowed := fmt.Sprintf("at most %d beside an id", maxReserved-1)
+		return web.Invalid("claims", strconv.Itoa(maxReserved), allowed, 0)
+	}
 	if ask.ttl == "" {
 		ask.ttl = defaultTTL
 	}

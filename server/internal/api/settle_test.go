@@ -128,6 +128,27 @@ func TestReservationExpires(t *testing.T) {
 	}
 }
 
+// TestMostClaimsOfAReservation: it has one claim more, and an id one more, which the error does not leave to be guessed.
+func TestMostClaimsOfAReservation(t *testing.T) {
+	s := serve(t, newWitness(t, handler(t, memstore.New(), "rules: []")))
+	claims := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf(`{"name":"a%d","limit":"9/1h","key":"k"}`, i))
+		}
+		return `{"claims":[` + strings.Join(list, ",") + `]`
+	}
+	s.post("/v1/reserve", claims(32)+"}").has(t, 400, "allowed", "at most 31 elements")
+	s.post("/v1/reserve", claims(31)+`,"id":"x"}`).has(t, 400, "field", "claims", "value", "31", "allowed", "at most 30 beside an id")
+	for _, body := range []string{claims(31) + "}", claims(30) + `,"id":"x"}`} {
+		reserved := s.post("/v1/reserve", body)
+		s.post("/v1/settle", settle(reserved.at("reservation.token"), 0)).has(t, 200)
+	}
+	if left := s.left("a30", "9/1h", "k"); left != 9 {
+		t.Errorf("%d are left", left)
+	}
+}
+
 // Of a reservation with leases and fixed claims, settle ends the first and leaves the second.
 func TestSettleKeepsFixedClaims(t *testing.T) {
 	s := start(t, tokenRules)

@@ -49,7 +49,7 @@ type charged struct {
 	Rule  string `json:"u,omitzero"` // with count_if, metered, or of a lease
 	Once  bool   `json:"i,omitzero"` // of an id
 
-	Member []byte `json:"m,omitzero"` // of a fair limit
+	Member []byte `json:"m,omitempty"` // of a fair limit
 	Weight int64  `json:"w,omitzero"`
 	Known  int64  `json:"p,omitzero"` // as of a receipt
 	Class  []byte `json:"a,omitzero"` // likewise; empty: it teaches its cost without a value
