@@ -135,10 +135,16 @@ func canonical(headers []pair) map[string][]string {
 	return all
 }
 
+// renew renews the leases of a token. A reservation has leases too, if its request holds slots: the response may last
+// longer than their time-to-live.
 func (a *api) renew(ctx context.Context, c *call) error {
-	receipt, err := a.held(c)
+	_, receipt, err := a.open(c.token)
 	if err != nil {
 		return err
+	}
+	if len(leases(receipt).Charged) == 0 {
+		return web.Invalid("token", "one without a lease", "a token as acquire or decide answered it, or of a "+
+			"reservation that holds units of a concurrency limit", 0)
 	}
 	if err := a.gate.Renew(ctx, receipt); err != nil {
 		return gone(err)

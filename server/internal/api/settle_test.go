@@ -215,6 +215,23 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// TestReservationsSlotsAreRenewed: a response may take longer than the time-to-live of the slot that it holds.
+func TestReservationsSlotsAreRenewed(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1_790_000_000_000_000)
+	s := serve(t, handler(t, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) })), tokenRules))
+	const chat = `{"request":{"path":"/chat","user":"u"}}`
+	token := s.post("/v1/reserve", chat).at("reservation.token")
+	for range 5 {
+		now.Add(40_000_000)
+		s.post("/v1/renew", tokenOf(token)).has(t, 200, "renewed", true, "ttl_us", 60_000_000)
+	}
+	s.post("/v1/peek", chat).has(t, 200, "checks.1.remaining", 1)
+	s.post("/v1/settle", settle(token, 7)).has(t, 200)
+	s.post("/v1/peek", chat).has(t, 200, "checks.0.remaining", 993, "checks.1.remaining", 2)
+	s.post("/v1/renew", tokenOf(token)).has(t, 409)
+}
+
 func TestRepeatedAcquireKeepsLease(t *testing.T) {
 	s := start(t, "rules: []")
 	const body = `{"claims":[{"name":"jobs","limit":"concurrency 1 ttl ` +
@@ -235,7 +252,8 @@ func TestInvalidTokensAreRefused(t *testing.T) {
 	held := s.post("/v1/acquire", `{"request":{"path":"/chat","user":"u"}}`).at("lease.token").(string)
 	s.post("/v1/settle", settle(held, 0)).has(t, 400, "field", "token")
 	s.post("/v1/release", tokenOf(reserved)).has(t, 400, "field", "token")
-	s.post("/v1/renew", tokenOf(reserved)).has(t, 400, "field", "token")
+	window := s.post("/v1/reserve", `{"claims":[{"name":"a","limit":"5/1m","key":"k"}]}`).at("reservation.token")
+	s.post("/v1/renew", tokenOf(window)).has(t, 400, "field", "token", "value", "one without a lease")
 	s.post("/v1/settle", tokenOf(reserved)).has(t, 400, "field", "actual")
 	s.post("/v1/settle", `{"actual":1}`).has(t, 400, "field", "token")
 	plain, err := base64.RawURLEncoding.DecodeString(held)
