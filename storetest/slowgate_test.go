@@ -85,13 +85,7 @@ func isConcurrency(l *weir.Limit) bool { return l.Leases() }
 // claimsOf are a rule's for a request; those of a shadow rule are on keys of its own.
 func (g *slowGate) claimsOf(rule *rules.Rule, r *slowRequest, prefix string) (list []slowCheck) {
 	key, _ := rule.AppendKey(nil, r.request)
-	cost := int64(1)
-	if r.ask.Cost != nil {
-		cost = *r.ask.Cost
-	}
-	if rule.ChargesFull() && r.ask.Times == 0 {
-		cost = min(cost, 1)
-	}
+	cost := r.cost(rule)
 	for _, limit := range rule.LimitsFor(r.request, key) {
 		list = append(list, g.check(rule, prefix+string(key), limit, cost, r).reserved(r))
 	}
@@ -110,7 +104,22 @@ func (g *slowGate) claimsOf(rule *rules.Rule, r *slowRequest, prefix string) (li
 	return list
 }
 
+// cost is the cost of a request; on a concurrency limit it is 1, or 0.
+func (r *slowRequest) cost(rule *rules.Rule) int64 {
+	cost := int64(1)
+	if r.ask.Cost != nil {
+		cost = *r.ask.Cost
+	}
+	if rule.ChargesFull() && r.ask.Times == 0 {
+		cost = min(cost, 1)
+	}
+	return cost
+}
+
 func (g *slowGate) check(rule *rules.Rule, key string, limit *weir.Limit, cost int64, r *slowRequest) slowCheck {
+	if isConcurrency(limit) {
+		cost = min(cost, 1)
+	}
 	c := slowCheck{rule: rule, claim: weir.Claim{Key: key, Limit: limit, Cost: cost}}
 	if isConcurrency(limit) && cost > 0 && r.ask.Times > 0 {
 		c.claim.Lease = r.ask.Lease
@@ -295,7 +304,7 @@ func (g *slowGate) follow(r *slowRequest) {
 			continue
 		}
 		for _, limit := range c.rule.Candidate().Limits() {
-			own := g.check(c.rule, c.claim.Key, limit, c.claim.Cost, r).reserved(r)
+			own := g.check(c.rule, c.claim.Key, limit, r.cost(c.rule), r).reserved(r)
 			own.candidate = true
 			g.alone(r, []slowCheck{own}, times)
 		}
