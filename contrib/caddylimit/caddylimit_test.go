@@ -109,6 +109,7 @@ func TestCaddyfile(t *testing.T) {
 	ask := func(client string) (status int, body string) {
 		t.Helper()
 		request, _ := http.NewRequest("GET", "http://"+address, nil)
+		request.Close = true // a reload closes idle connections
 		request.Header.Set("X-Forwarded-For", client)
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
