@@ -19,9 +19,9 @@ APART = bench $(wildcard contrib/*limit) server/internal/console/browser server/
 
 # They are built without what they never run and what takes half a minute to compile and to check: gin's MessagePack, and
 # Caddy's databases of certificates.
-apart = cd $$dir && export GOWORK=off GOFLAGS="$(GOFLAGS),nomsgpack,nobadger,nomysql,nopgx"
+outside = cd $$dir && export GOWORK=off GOFLAGS="$(GOFLAGS),nomsgpack,nobadger,nomysql,nopgx"
 
-.PHONY: test tools compiler check fuzz plain cover race run bench dist site fmt tidy diagrams
+.PHONY: test tools compiler check fuzz plain apart cover race run bench dist site fmt tidy diagrams
 
 # What failed once and then passed, and until when that is forgiven: see .ci/again.
 export UNSTEADY := $(CURDIR)/.ci/unsteady
@@ -30,7 +30,7 @@ export UNSTEADY := $(CURDIR)/.ci/unsteady
 test:
 	@$(MAKE) --no-print-directory -j 2 -Otarget tools check
 	@$(MAKE) --no-print-directory fuzz
-	@$(MAKE) --no-print-directory plain
+	@$(MAKE) --no-print-directory -j 2 plain apart
 	@$(MAKE) --no-print-directory race
 	@if [ -s "$(UNSTEADY)" ]; then echo "==> unsteady tests, forgiven until:"; cat "$(UNSTEADY)"; fi
 
@@ -88,7 +88,7 @@ check: compiler
 	@go vet work && GOGC=400 go run $(STATICCHECK) work
 	@for dir in $(APART); do \
 		echo "==> vet, staticcheck: $$dir" && \
-		($(apart) && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
+		($(outside) && go vet ./... && GOGC=400 go run $(STATICCHECK) ./...) || exit 1; \
 	done
 
 # fuzz runs every fuzz target for a moment. A package is built once for all of its targets, and by itself if it is
@@ -130,6 +130,12 @@ plain:
 	@$(call tests,$(SLOW) $(call without,$(SLOW) $(STORES)),-p 3)
 	@RAPID_CHECKS=15 $(call tests,$(STORES),-p 3)
 
+# apart tests the modules outside the workspace. They wait for browsers and frameworks, plain for servers: both at a time.
+apart:
+	@for dir in $(APART); do \
+		echo "==> tests of $$dir" && ($(outside) && $(call tests,./...)) || exit 1; \
+	done
+
 # cover says how much of the code the tests reach. It is no part of the proof, because each package would be compiled
 # once more for it. What is there for tests only does not count.
 TESTING = examples|storetest|internal/(redistest|webtest|gatetest|faulttest|housetest)|internal/algorithm/stories|rulesettest|otlptest
@@ -169,9 +175,6 @@ skipped = ^$(call either,$(SEQUENTIAL) $(1))$$|^TestStore/^known_faults$$/^evict
 racing = $(call tests,$(1),-short -p 3 -race -skip '$(call skipped,$(2))')
 race: export GORACE = atexit_sleep_ms=0
 race:
-	@for dir in $(APART); do \
-		echo "==> tests of $$dir" && ($(apart) && $(call tests,./...)) || exit 1; \
-	done
 	@echo "==> tests, race detector"
 	@RAPID_CHECKS=10 $(call racing,./redisstore,TestStoreOnRedis)
 	@RAPID_CHECKS=10 $(call racing,$(SLOW) ./layers ./memstore $(call without,$(SLOW) ./layers ./memstore ./redisstore \
