@@ -3,7 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -88,8 +88,11 @@ type place struct {
 	ctx     context.Context
 	limiter *adaptive.Limiter
 	began   time.Time
-	waited  atomic.Int64 // ns in which the handler waited for messages
-	free    atomic.Bool
+
+	mu       sync.Mutex // a handler may send while one of its goroutines receives
+	free     bool
+	waited   time.Duration // in which the handler waited for messages
+	received func()        // ends the last wait; nil: there was none
 }
 
 // over ends the place of a call whose handler has returned or panicked.
@@ -109,24 +112,45 @@ func (p *place) head() {
 }
 
 func (p *place) release(outcome adaptive.Outcome) {
-	if p.free.Swap(true) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free {
 		return
+	}
+	p.free = true
+	if p.received != nil {
+		p.received()
 	}
 	if outcome != adaptive.Ignored && p.ctx.Err() != nil {
 		outcome = adaptive.Abandoned
 	}
-	p.limiter.Release(outcome, time.Since(p.began)-time.Duration(p.waited.Load()))
+	p.limiter.Release(outcome, time.Since(p.began)-p.waited)
 }
 
 // receive calls a function that waits for a message of the client.
 func (p *place) receive(next func(any) error, message any) error {
-	if p == nil || p.free.Load() {
+	if p == nil {
 		return next(message)
 	}
-	began := time.Now()
-	defer func() { p.waited.Add(int64(time.Since(began))) }()
-	defer p.limiter.Receive()()
+	defer p.wait()()
 	return next(message)
+}
+
+// wait begins a wait for the client; ended ends it. Without a place nothing is to be done.
+func (p *place) wait() (ended func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free {
+		return func() {}
+	}
+	began, received := time.Now(), p.limiter.Receive()
+	p.received = received
+	return func() {
+		received()
+		p.mu.Lock()
+		p.waited += time.Since(began)
+		p.mu.Unlock()
+	}
 }
 
 // outcomeOf classifies the result of a handler.

@@ -288,6 +288,48 @@ func TestAdaptiveLatencyOfStreams(t *testing.T) {
 	})
 }
 
+// A mute is a stream whose client sends nothing until it leaves.
+type mute struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (m mute) Context() context.Context { return m.ctx }
+
+func (m mute) RecvMsg(any) error {
+	<-m.ctx.Done()
+	return m.ctx.Err()
+}
+
+func (m mute) SendMsg(any) error { return nil }
+
+// A stream that answers while one of its goroutines waits for a message gives its place back once: before the wait
+// frees the place, and after.
+func TestAdaptiveGivesThePlaceOfAStreamThatReceivesBackOnce(t *testing.T) {
+	for _, answersAfter := range []time.Duration{time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, limits := adaptively(t, 1, nil)
+			ctx, leave := context.WithCancel(t.Context())
+			limits.Stream(nil, mute{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"},
+				func(_ any, s grpc.ServerStream) error {
+					received := make(chan error)
+					go func() { received <- s.RecvMsg(nil) }()
+					time.Sleep(answersAfter)
+					s.SendMsg(nil)
+					time.Sleep(time.Second)
+					if n := limiter.State().InFlight; n != 0 {
+						t.Errorf("%d in flight, want none while the stream is open", n)
+					}
+					leave()
+					return <-received
+				})
+			if n := limiter.State().InFlight; n != 0 {
+				t.Errorf("%d in flight, want none after the stream", n)
+			}
+		})
+	}
+}
+
 func TestAdaptiveRefusesOptionsThatDoNotApply(t *testing.T) {
 	limiter, _ := adaptively(t, 1, nil)
 	for _, o := range []*grpclimit.Options{{Cost: func(context.Context, *grpclimit.Call) int64 { return 1 }},

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/weirproject/weir/adaptive"
@@ -19,11 +19,11 @@ import (
 // the middleware of rate limits, so that a request that these refuse takes no place. A request beyond the limit is
 // answered 503 with Retry-After: 1. The options define the form of that response; their other fields have no effect.
 //
-// A request is in progress until the handler returns, or until it flushes or hijacks the response or writes more than
-// 2 KiB, which is then a stream that its client may read slowly. The latency is the time up to there, without the time
-// in which the handler waits for the body of the request. If it waits longer than 100 ms at a time, others may have the
-// place meanwhile. Status 503 and 504, and the end of a context by a deadline, count as overload; a client that left
-// counts as [adaptive.Abandoned]. Other statuses from 500, 429, and a panic are ignored.
+// A request is in progress until the handler returns, or until it flushes or hijacks the response, writes more than
+// 2 KiB, or has io.Copy write it, which is then a stream that its client may read slowly. The latency is the time up to
+// there, without the time in which the handler waits for the body of the request. If it waits longer than 100 ms at a
+// time, others may have the place meanwhile. Status 503 and 504, and the end of a context by a deadline, count as
+// overload; a client that left counts as [adaptive.Abandoned]. Other statuses from 500, 429, and a panic are ignored.
 func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options *Options) (
 	func(http.Handler) http.Handler, error,
 ) {
@@ -62,10 +62,13 @@ type place struct {
 	request *http.Request
 	limiter *adaptive.Limiter
 	began   time.Time
-	reading atomic.Int64 // ns in which the handler waited for the body
-	status  int          // 0: not written yet
-	written int          // bytes
-	free    atomic.Bool
+	status  int // 0: not written yet
+	written int // bytes
+
+	mu       sync.Mutex // a handler may respond while one of its goroutines reads
+	free     bool
+	waited   time.Duration // in which the handler waited for the body
+	received func()        // ends the last wait; nil: there was none
 }
 
 // A received is the body of a request.
@@ -76,13 +79,25 @@ type received struct {
 
 // Read implements io.Reader.
 func (r *received) Read(b []byte) (int, error) {
-	if r.place.free.Load() {
-		return r.ReadCloser.Read(b)
-	}
-	began := time.Now()
-	defer func() { r.place.reading.Add(int64(time.Since(began))) }()
-	defer r.place.limiter.Receive()()
+	defer r.place.wait()()
 	return r.ReadCloser.Read(b)
+}
+
+// wait begins a wait for the client; ended ends it. Without a place nothing is to be done.
+func (p *place) wait() (ended func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free {
+		return func() {}
+	}
+	began, received := time.Now(), p.limiter.Receive()
+	p.received = received
+	return func() {
+		received()
+		p.mu.Lock()
+		p.waited += time.Since(began)
+		p.mu.Unlock()
+	}
 }
 
 // over gives the place back when the head of the response is known.
@@ -102,9 +117,16 @@ func (p *place) over() {
 }
 
 func (p *place) release(outcome adaptive.Outcome) {
-	if !p.free.Swap(true) {
-		p.limiter.Release(outcome, time.Since(p.began)-time.Duration(p.reading.Load()))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free {
+		return
 	}
+	p.free = true
+	if p.received != nil {
+		p.received()
+	}
+	p.limiter.Release(outcome, time.Since(p.began)-p.waited)
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -150,6 +150,48 @@ func TestAdaptiveLatencyHasNoUploads(t *testing.T) {
 	})
 }
 
+// A mute is a body whose client sends nothing until it leaves.
+type mute struct{ left chan struct{} }
+
+func (m mute) Read([]byte) (int, error) {
+	<-m.left
+	return 0, io.ErrUnexpectedEOF
+}
+
+// A handler that responds while one of its goroutines waits for the body gives its place back once: before the wait
+// frees the place, and after.
+func TestAdaptiveGivesThePlaceOfAResponseThatReadsBackOnce(t *testing.T) {
+	for _, answersAfter := range []time.Duration{time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, err := adaptive.New(adaptive.Config{Min: 1, Max: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit, _ := httplimit.Adaptive(limiter, nil, nil)
+			client := mute{make(chan struct{})}
+			handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				read := make(chan bool)
+				go func() {
+					io.Copy(io.Discard, r.Body)
+					close(read)
+				}()
+				time.Sleep(answersAfter)
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Second)
+				if n := limiter.State().InFlight; n != 0 {
+					t.Errorf("%d in flight, want none while the response is open", n)
+				}
+				close(client.left)
+				<-read
+			}))
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", client))
+			if n := limiter.State().InFlight; n != 0 {
+				t.Errorf("%d in flight, want none after the response", n)
+			}
+		})
+	}
+}
+
 // A handler that ends at a deadline is too slow; a client that leaves early says nothing.
 func TestAdaptiveTellsDeadlinesFromClients(t *testing.T) {
 	past, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
