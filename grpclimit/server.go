@@ -93,11 +93,18 @@ type admission struct {
 	place    *place         // of Adaptive; may be nil
 }
 
-// admit decides a call or a message.
+// admit decides a call or a message. An observer that panics leaves no follow-up undone.
 func (s *Server) admit(ctx context.Context, call *Call) *admission {
 	a := new(admission)
 	s.decide(ctx, call, a)
+	observed := false
+	defer func() {
+		if !observed && a.followUp != nil {
+			s.follow(ctx, a.followUp, &served{call: call})()
+		}
+	}()
 	s.notify(ctx, call, a.event)
+	observed = true
 	return a
 }
 

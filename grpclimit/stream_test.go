@@ -187,6 +187,30 @@ func TestUnaryPanicReleases(t *testing.T) {
 	}
 }
 
+// An observer that panics keeps no place and no lease.
+func TestObserversThatPanicLeakNothing(t *testing.T) {
+	panics := &grpclimit.Options{Observe: func(context.Context, *grpclimit.Call, httplimit.Event) { panic("an observer") }}
+	places, byLatency := adaptively(t, 1, panics)
+	atOnce := limiter(t, memstore.New(), weir.Concurrency{Limit: 1, TTL: time.Hour})
+	one := func(context.Context, *grpclimit.Call) (string, error) { return "k", nil }
+	for _, s := range []*grpclimit.Server{byLatency, limits(t, atOnce, one, panics)} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, nil)
+		}()
+	}
+	if s := places.State(); s.Classes[0].Admitted != 1 || s.InFlight != 0 {
+		t.Errorf("state is %+v, want none of one in flight", s)
+	}
+	if a, _ := atOnce.Peek(t.Context(), "k"); a.Remaining != 1 {
+		t.Error("the lease was not released")
+	}
+}
+
 // A lease is renewed while the handler works, for longer than its time-to-live.
 func TestLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

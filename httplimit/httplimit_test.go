@@ -540,6 +540,36 @@ func TestLeaseIsHeldWhileTheHandlerRuns(t *testing.T) {
 }
 
 // A leaky queue spaces requests evenly; a request canceled during its delay is not served.
+// net/http recovers from the panic of an observer, so a lease would be held to its time-to-live.
+func TestObserversThatPanicHoldNoLease(t *testing.T) {
+	panics := func(*http.Request, httplimit.Event) { panic("an observer") }
+	store := memstore.New()
+	l := limiter(t, store, weir.Concurrency{Limit: 1, TTL: time.Hour})
+	one := func(*http.Request) (string, error) { return "k", nil }
+	byLimiter, err := httplimit.New(l, one, &httplimit.Options{Observe: panics})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rule = "  - {name: a, limit: concurrency 1 ttl 1h}"
+	observed := byRules(t, store, rule, &httplimit.RuleOptions{Observe: panics})
+	for _, limit := range []middleware{byLimiter, observed} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is lost")
+				}
+			}()
+			ask(limit(http.NotFoundHandler()), "GET", "/")
+		}()
+	}
+	if a, _ := l.Peek(t.Context(), "k"); a.Remaining != 1 {
+		t.Error("the lease of the limiter was not released")
+	}
+	if got := ask(byRules(t, store, rule, nil)(http.NotFoundHandler()), "GET", "/").Code; got != 404 {
+		t.Errorf("answered %d, want 404: the lease of the rule was not released", got)
+	}
+}
+
 func TestDelayIsSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := perAddress(t, limiter(t, memstore.New(), weir.LeakyQueue(1, time.Second, 5)), nil)(hello)

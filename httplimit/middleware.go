@@ -162,7 +162,7 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 	c.request, c.writer = r, w
 	m.decide(c)
 	if m.observe != nil { // copying an event that was just written is slow
-		m.observe(c.request, c.event)
+		m.tell(c)
 	}
 	m.describe(w.Header(), c)
 	if c.refusal != nil {
@@ -171,6 +171,18 @@ func (m *middleware) admit(w http.ResponseWriter, r *http.Request) admission {
 		return admission{}
 	}
 	return admission{request: c.request, delay: c.event.Answer.Delay, followUp: c.followUp}
+}
+
+// tell tells the observer of a decision. One that panics leaves no follow-up undone.
+func (m *middleware) tell(c *call) {
+	observed := false
+	defer func() {
+		if !observed && c.followUp != nil {
+			m.watch(admission{request: c.request, followUp: c.followUp}, c.writer.Header()).conclude()
+		}
+	}()
+	m.observe(c.request, c.event)
+	observed = true
 }
 
 // done drops the references to the request and pools the memory.
