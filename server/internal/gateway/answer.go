@@ -27,14 +27,18 @@ const statusClientGone = 499
 // errTooMany is the reason for not forwarding a granted request.
 var errTooMany = errors.New("maximum of concurrent requests to the upstream reached")
 
+// tooMany reports whether an error is a limit's of the requests in progress: the upstream did not get the request.
+func tooMany(err error) bool {
+	return errors.Is(err, errTooMany) || errors.Is(err, adaptive.ErrRefused)
+}
+
 // errTotal is the reason for ending a request at its timeout.total.
 var errTotal = errors.New("the request took longer than timeout.total of its service")
 
 // fail responds in place of the upstream.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := diagnose(w, r, err)
-	if not := (*notConnected)(nil); !errors.As(err, &not) && !errors.Is(err, errTooMany) &&
-		!errors.Is(err, adaptive.ErrRefused) {
+	if not := (*notConnected)(nil); !errors.As(err, &not) && !tooMany(err) {
 		httplimit.Unfinished(w) // the service may have done the work
 	}
 	g.report.failed(ServiceOf(r), r.Method, status, err)
@@ -58,7 +62,7 @@ func diagnose(w http.ResponseWriter, r *http.Request, err error) (status int, te
 		return http.StatusGatewayTimeout, wording.Late
 	case errors.Is(err, context.Canceled) || errors.Is(r.Context().Err(), context.Canceled):
 		return statusClientGone, nil
-	case errors.Is(err, errTooMany), errors.Is(err, adaptive.ErrRefused):
+	case tooMany(err):
 		return http.StatusServiceUnavailable, wording.Busy
 	case errors.As(err, &tooLarge), errors.As(uploadError(w), &tooLarge):
 		return http.StatusRequestEntityTooLarge, wording.TooLarge
@@ -306,9 +310,12 @@ func (r *report) failed(service, method string, status int, err error) {
 	if status < http.StatusInternalServerError {
 		return // the client's fault
 	}
+	text := "upstream failed: the gateway responds in its place"
+	if tooMany(err) {
+		text = "too many requests are in progress: the gateway refuses some"
+	}
 	if unlogged, ok := r.due(kind{service, status}); ok {
-		r.log.Warn("upstream failed: the gateway responds in its place",
-			"upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err,
+		r.log.Warn(text, "upstream", cmp.Or(service, r.upstream), "method", method, "status", status, "error", err,
 			"unlogged", unlogged)
 	}
 }

@@ -140,6 +140,24 @@ func TestQueuedRequestIsForwardedWhenAnotherEnds(t *testing.T) {
 	}
 }
 
+// A limit that refuses a request does its work: the service has not failed.
+func TestRefusalsAreNotLoggedAsFailuresOfTheService(t *testing.T) {
+	service, statuses := blocking(t)
+	witness := newWitness()
+	g := routedWithLog(t, limitedService(service.URL, "min: 1, max: 1"), "", witness.lines)
+	first := g.get(t)
+	g.until(t, "one in flight", func(c *servermetrics.Concurrency) bool { return c.InFlight == 1 })
+	if refused := <-g.get(t); refused.StatusCode != 503 {
+		t.Errorf("answered %d, want 503", refused.StatusCode)
+	}
+	statuses <- 200
+	<-first
+	text := witness.text()
+	if strings.Contains(text, "failed") || !strings.Contains(text, "too many requests are in progress") {
+		t.Errorf("logged %q, want a line of a refusal", text)
+	}
+}
+
 // An answer counts with its latency, a 503 as overload, other responses not at all.
 func TestResponsesOfAServiceAreSignals(t *testing.T) {
 	for status, signal := range map[int]string{200: "latency", 404: "latency", 429: "", 500: "", 503: "overload",
