@@ -175,6 +175,9 @@ func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 	l.mu.Unlock()
 }
 
+// aheadUnit is the unit in which the limiter notices that the wall clock was set.
+const aheadUnit = 100 * time.Millisecond
+
 // patience is how long a client that sends its request holds a place meanwhile.
 const patience = 100 * time.Millisecond
 
@@ -263,7 +266,7 @@ func (l *Limiter) leave(now int64, outcome Outcome, took time.Duration) {
 		l.overload++
 	}
 	if l.control.done(now, outcome, float64(took), l.inFlight) {
-		l.control.ahead = time.Duration(time.Now().UnixNano() - l.now()).Round(patience)
+		l.control.ahead = time.Duration(time.Now().UnixNano() - l.now()).Round(aheadUnit)
 		l.resize()
 	}
 	l.admit()
@@ -329,6 +332,7 @@ func (l *Limiter) State() State {
 func (l *Limiter) Adopt(old *Limiter) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
+	l.start, l.unix = old.start, old.unix // the times that the control adopts are of this clock
 	l.before, l.overload = old, old.overload
 	if l.control.algorithm == old.control.algorithm {
 		l.control.adopt(&old.control)

@@ -120,6 +120,7 @@ func newControl(c Config) control {
 // adopt takes over what another control has learned.
 func (c *control) adopt(old *control) {
 	c.latency, c.unloaded, c.next, c.start, c.ahead = old.latency, old.unloaded, old.next, old.start, old.ahead
+	c.refusals, c.ceiling, c.hold = old.refusals, old.ceiling, old.hold
 	c.set(old.limit)
 	c.measuredAt = c.limit
 }

@@ -153,12 +153,23 @@ func TestMeasurementsFollowAClockThatIsSet(t *testing.T) {
 func TestAdoptKeepsWhatWasLearned(t *testing.T) {
 	old, now := single(t, Config{Min: 5, Max: 500, Classes: threeClasses}), int64(0)
 	feed(old, &now, 1000, Answered, 10*time.Millisecond)
-	old.control.limit = 300
+	old.control.limit, old.control.ceiling = 300, 250
 	next := single(t, Config{Min: 5, Max: 200, Classes: []Class{{Name: "other"}, {Name: "critical"}}})
 	next.Adopt(old)
 	s := next.State()
-	if s.Limit != 200 || s.Unloaded != 10*time.Millisecond || s.Classes[1].Admitted != 1000 || s.Classes[0].Admitted != 0 {
+	if s.Limit != 200 || s.Unloaded != 10*time.Millisecond || s.Classes[1].Admitted != 1000 || s.Classes[0].Admitted != 0 ||
+		next.control.ceiling != 250 {
 		t.Errorf("state is %+v", s)
+	}
+}
+
+// The time of the next measurement is of the clock of before: the wall clock may have been set since.
+func TestAdoptKeepsTheClock(t *testing.T) {
+	old, next := single(t, Config{Min: 5, Max: 500}), single(t, Config{Min: 5, Max: 500})
+	old.unix += int64(time.Hour)
+	next.Adopt(old)
+	if ahead := time.Duration(next.now() - time.Now().UnixNano()); ahead < 59*time.Minute {
+		t.Errorf("the clock is %v ahead, want the hour of the limiter before", ahead)
 	}
 }
 
