@@ -119,12 +119,16 @@ func (p *explanationPrinter) printServiceLimit(b *strings.Builder) {
 	}
 }
 
-// shownSeconds is a latency with three digits; a dash stands for an unknown one.
+// shownSeconds is a latency in whole ms, or with three digits; a dash stands for an unknown one.
 func shownSeconds(seconds float64) string {
-	if seconds == 0 {
+	switch ms := seconds * 1000; {
+	case ms == 0:
 		return "-"
+	case ms >= 100:
+		return strconv.FormatFloat(ms, 'f', 0, 64) + "ms"
+	default:
+		return strconv.FormatFloat(ms, 'g', 3, 64) + "ms"
 	}
-	return strconv.FormatFloat(seconds*1000, 'g', 3, 64) + "ms"
 }
 
 // printMatched prints the rules that match, with the state of their keys.

@@ -35,3 +35,12 @@ func TestSharesAreSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestLatenciesAreSaidWithoutExponents(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "-", 0.000_012_34: "0.0123ms", 0.045_678: "45.7ms", 0.1234: "123ms",
+		1.2345: "1234ms", 60: "60000ms"} {
+		if got := shownSeconds(seconds); got != want {
+			t.Errorf("%v s is %s, want %s", seconds, got, want)
+		}
+	}
+}
