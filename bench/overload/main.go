@@ -1,14 +1,13 @@
 // Command overload measures a service behind weir serve as it is built, at more requests than the service can work on,
-// and prints Markdown: goodput, the 99th percentile of latency and refusals by class without a limit, with fixed limits,
-// of which the best is searched, and with adaptive ones. In the run the service loses half of its capacity, and gets it
-// back.
+// and prints Markdown: goodput, the 99th percentile of latency and refusals by class, without a limit, with adaptive
+// limits, and with fixed ones, of which it searches the best. In the run the service loses half of its capacity, and
+// gets it back.
 //
 // Client, gateways and service are processes of their own. The service sleeps in place of work, so that the figures
 // depend little on the machine; see service.go.
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -196,7 +195,7 @@ func (b *bench) measure(concurrency string, over float64, phases []phase) (l *lo
 		if err != nil {
 			return err
 		}
-		return errors.Join(response.Body.Close())
+		return response.Body.Close()
 	}
 	l = newLoad(gateways, over*b.service.capacity(), change)
 	return l, l.run(phases)
