@@ -76,7 +76,7 @@ func (c *cost) ofSum(request *Request) (units int64, stated bool, err error) {
 	case !known || body != nil && body.unread() && c.from.readsJSON():
 		lengths, _ := c.from.lengths(value)
 		least, _ := lengths.units(value)
-		units, stated, err := c.missing("cost.from")
+		units, stated, err = c.missing("cost.from")
 		return max(units, min(least, c.most)), stated, err
 	case units <= c.most:
 		return max(1, units), true, nil

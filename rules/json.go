@@ -44,10 +44,11 @@ func (j *JSON) at(path string) jsonvalues.Value {
 	return j.values.At(path)
 }
 
-// requested reports whether the body is of a request.
-func (j *JSON) requested() bool {
-	_, ok := j.values.(*jsonvalues.Document)
-	return ok
+// doubts reports whether a value of the body is doubtful, and the body is of a request: a client could choose the value
+// that counts.
+func (j *JSON) doubts(v *jsonvalues.Value) bool {
+	_, requested := j.values.(*jsonvalues.Document)
+	return requested && v.Doubtful
 }
 
 // unread reports whether there is a body, and it is not read or no JSON.
@@ -115,19 +116,23 @@ func (r *Request) doubtJSON(path string) error {
 	return nil
 }
 
-// matches are the match of the rule with its alternatives, and those of its classes.
+// matches are the match of the rule with its alternatives, and the matches of its classes.
 func (s *Spec) matches() []Match {
-	list := slices.Concat([]Match{s.Match}, s.Match.Any, s.Match.Not)
-	for _, class := range slices.Sorted(maps.Keys(s.Reserve.Match)) {
-		list = append(list, s.Reserve.Match[class]...)
+	return slices.Concat([]Match{s.Match}, s.Match.Any, s.Match.Not, s.Reserve.matches())
+}
+
+// matches are the matches of all classes.
+func (r *Reserve) matches() (list []Match) {
+	for _, class := range slices.Sorted(maps.Keys(r.Match)) {
+		list = append(list, r.Match[class]...)
 	}
 	return list
 }
 
-// jsonPaths are the paths in the conditions of the rule's matches.
-func (s *Spec) jsonPaths() (paths []string) {
-	for _, one := range s.matches() {
-		paths = append(paths, slices.Sorted(maps.Keys(one.JSON))...)
+// jsonPaths are the paths in the conditions of matches.
+func jsonPaths(list []Match) (paths []string) {
+	for i := range list {
+		paths = append(paths, slices.Sorted(maps.Keys(list[i].JSON))...)
 	}
 	return paths
 }

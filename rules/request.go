@@ -54,8 +54,8 @@ type Attributes interface {
 	Descriptor(name string) string
 }
 
-// Doubt is a *weir.InputError if a value of the rule's key is ambiguous: a client that could choose the value that is
-// counted would have any number of keys.
+// Doubt is a *weir.InputError if a value of the rule's key, or one in the body that tells its class, is ambiguous: a
+// client that could choose the value that is counted would have any number of keys.
 func (r *Rule) Doubt(request *Request) error {
 	if len(r.reads) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (r *Rule) Doubt(request *Request) error {
 	return nil
 }
 
-// A reading is an attribute of requests that is part of a rule's key.
+// A reading is an attribute of requests that is part of a rule's key, or tells a class.
 type reading struct{ kind, name string }
 
 // everyComponent are the components of a rule's key, its candidate's, its ids, its lists, its classes and its learned
@@ -107,8 +107,9 @@ func (r *Rule) everyComponent() []component {
 	return components
 }
 
-// reads are the attributes in a rule's key that a request may have several times.
-func (b *builder) reads(rule *Rule) (list []reading) {
+// reads are the attributes in a rule's key that a request may have several times, and the paths of JSON that tell its
+// classes: a client could choose its class, too.
+func (b *builder) reads(s *Spec, rule *Rule) (list []reading) {
 	take := func(kind source, name string) {
 		if a := (reading{sources[kind].doubtful, name}); kind.several() && !slices.Contains(list, a) {
 			list = append(list, a)
@@ -124,6 +125,9 @@ func (b *builder) reads(rule *Rule) (list []reading) {
 			take(q.source, q.name)
 		}
 	})
+	for _, path := range jsonPaths(s.Reserve.matches()) {
+		take(sourceJSON, path)
+	}
 	return list
 }
 
@@ -192,7 +196,7 @@ func (r *Rule) Unprovided() iter.Seq2[string, string] {
 func unprovided(s *Spec, r *Rule) (list []component) {
 	asked := map[need]bool{needsUser: len(s.Match.User) > 0, needsRoute: len(s.Match.Route) > 0,
 		needsDescriptor: s.Match.describes()}
-	for _, path := range append(s.jsonPaths(), r.cost.from.paths()...) {
+	for _, path := range append(jsonPaths(s.matches()), r.cost.from.paths()...) {
 		list = append(list, component{source: sourceJSON, name: path, label: "json." + path + "="})
 	}
 	for i, c := range r.everyComponent() {

@@ -96,7 +96,12 @@ func TestClassesReadAsRulesDo(t *testing.T) {
 		t.Errorf("country %t, described %t", country, rule.Described())
 	}
 	request := rules.Request{Attributes: posted{attributes{}, set, `{"model": "large"}`}}
-	if class := rule.ClassOf(&request); class.Name != "a" {
-		t.Errorf("by its body the request is of class %s", class.Name)
+	if class := rule.ClassOf(&request); class.Name != "a" || rule.Doubt(&request) != nil {
+		t.Errorf("by its body the request is of class %s, in doubt: %v", class.Name, rule.Doubt(&request))
+	}
+	for _, body := range []string{`{"model": "large", "Model": "small"}`, `{"model": ["large"]}`, "(unread)"} {
+		if err := rule.Doubt(&rules.Request{Attributes: posted{attributes{}, set, body}}); err == nil {
+			t.Errorf("%s: a client chooses its class", body)
+		}
 	}
 }

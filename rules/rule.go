@@ -127,7 +127,7 @@ func (b *builder) rule(i int, s *Spec, rule *Rule) {
 		rule.candidate.keyed != nil && slices.ContainsFunc(rule.candidate.keyed.components, tellsPathsApart)
 	rule.message, rule.level = cmp.Or(b.message(i, s.Message), b.fileMessage), levelOf(rule.components, &s.Match)
 	b.windowed(i, rule)
-	rule.reads, rule.unprovided = b.reads(rule), unprovided(s, rule)
+	rule.reads, rule.unprovided = b.reads(s, rule), unprovided(s, rule)
 	rule.holdUntilDone = b.holdUntil(i, s, rule)
 	rule.lease, rule.ceiling = b.lease(i, s, rule), b.ceiling(i, s)
 	rule.entries = entriesOf(s.Match.DescriptorKeys)

@@ -129,7 +129,7 @@ func (r *Rule) Asking(body *JSON) []byte {
 		return document.With(&options, `{`+member+`}`)
 	case options.Kind == jsonvalues.Object && usage.Kind == jsonvalues.Missing:
 		return document.WithMember(&options, member)
-	case usage.Kind == jsonvalues.Null || usage.Kind == jsonvalues.Bool && string(usage.Text) != "true":
+	case options.Kind == jsonvalues.Object && (usage.Kind != jsonvalues.Bool || string(usage.Text) != "true"):
 		return document.With(&usage, "true")
 	}
 	return nil

@@ -138,6 +138,9 @@ func (t *term) weighted(n *big.Rat, value func(*quantity) (*big.Rat, bool)) *big
 	return n
 }
 
+// overAll is a number over all costs.
+const overAll = 2 * weir.MaxUnits
+
 // numberOf reads a number as JSON writes it; ok is false for one below 0. One that is too long for exact arithmetic is
 // rounded, and one over all costs stays over them.
 func numberOf(text string) (n *big.Rat, ok bool) {
@@ -150,12 +153,11 @@ func numberOf(text string) (n *big.Rat, ok bool) {
 		n, ok = new(big.Rat).SetString(text)
 		return n, ok && n.Sign() >= 0
 	}
-	const over = 2 * weir.MaxUnits
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(f) {
 		return nil, false
 	}
-	return new(big.Rat).SetFloat64(min(f, over)), true
+	return new(big.Rat).SetFloat64(min(f, overAll)), true
 }
 
 // isDecimal reports whether a text is digits, perhaps with a dot: services read such a text as a number.
@@ -184,19 +186,24 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 		return nil, false
 	case q.kind == jsonSize:
 		return new(big.Rat).SetInt64(value.Size), true
-	case value.Doubtful && body.requested(): // a client could choose the number that counts
+	case body.doubts(&value):
 		return nil, false
 	case value.Kind == jsonvalues.Text && (value.Cut || !isDecimal(value.Text)):
 		return nil, false
 	case value.Kind != jsonvalues.Number && value.Kind != jsonvalues.Text:
 		return nil, false
+	case value.Cut: // the rest may be an exponent
+		return new(big.Rat).SetInt64(overAll), true
 	}
-	return numberOf(strings.TrimRight(string(value.Text), ".eE+-")) // of a long one the beginning
+	return numberOf(string(value.Text))
 }
 
-// largest is the largest number of a body that is there.
+// largest is the largest number of a body that is there. A doubtful one may be the largest.
 func (q *quantity) largest(body *JSON) (most *big.Rat, ok bool) {
 	for i := range q.among {
+		if value := body.at(q.among[i].name); body.doubts(&value) {
+			return nil, false
+		}
 		if n, there := q.among[i].of(body); there && (most == nil || n.Cmp(most) > 0) {
 			most = n
 		}
@@ -329,16 +336,15 @@ func (r *sumReader) quantity() (q quantity, complaint string) {
 // largest reads the rest of max(json.PATH, json.PATH).
 func (r *sumReader) largest(place string) (q quantity, complaint string) {
 	q.kind = largest
-	for r.word == "(" || r.word == "," {
+	named := true
+	for named && (r.word == "(" || r.word == ",") {
 		r.next()
 		path, ok := strings.CutPrefix(r.word, "json.")
-		if !ok || !validPath(path) {
-			break
-		}
+		named = ok && validPath(path)
 		q.among = append(q.among, quantity{kind: jsonNumber, name: path})
 		r.next()
 	}
-	if r.word != ")" || len(q.among) > bounds.Terms {
+	if !named || r.word != ")" || len(q.among) > bounds.Terms {
 		return q, fmt.Sprintf("at %.80q: allowed: max(json.PATH, json.PATH), with at most %d", place, bounds.Terms)
 	}
 	r.next()

@@ -87,7 +87,7 @@ var onlyParseKnows = map[string][]int{
 	"sets":              {0, 1},                                 // rules that are read from no file
 	"responses":         {7, 8},                                 // templates
 	"schedules":         {3, 5, 10},                             // a day twice, an end that is the beginning, zones
-	"sums":              {0, 1, 2, 3, 4, 5, 6, 7, 9},            // the words of a sum
+	"sums":              {0, 1, 2, 3, 4, 6, 7, 8, 9, 11},        // the words of a sum
 	"together":          {6, 7, 8},                              // values of metadata, limits beside unlimited
 }
 
