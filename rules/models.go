@@ -125,9 +125,14 @@ func (s *Spec) leases() bool {
 // maxEstimate is the largest estimate of a preset.
 const maxEstimate = 32_768
 
-// mostOfAll is the largest estimate that each limit of the rule can grant.
+// mostOfAll is the largest estimate that each limit of the rule can grant to each class.
 func (s *Spec) mostOfAll() int64 {
 	most := int64(maxEstimate)
+	least := new(Class)
+	for name := range s.Reserve.Classes {
+		share, _ := wholePercent(s.Reserve.Classes[name])
+		least.Share = max(least.Share, share)
+	}
 	texts := s.Limit
 	for i := range s.Overrides {
 		texts = append(texts[:len(texts):len(texts)], s.Overrides[i].Limit...)
@@ -138,7 +143,7 @@ func (s *Spec) mostOfAll() int64 {
 			continue
 		}
 		if limit, err := weir.NewLimit("limit", spec); err == nil {
-			most = min(most, limit.Most())
+			most = min(most, max(1, limit.Most()-least.Floor(limit)))
 		}
 	}
 	return most

@@ -176,18 +176,20 @@ func loaded(t *testing.T, text string) *rules.Set {
 func TestPresetsOfModels(t *testing.T) {
 	const openAI = "json.usage.total_tokens or json.response.usage.total_tokens"
 	for text, want := range map[string]string{
-		"preset: openai, limit: 100000/1m":                                  "[POST] 1000 32768 " + openAI + " true openai",
-		"preset: openai, limit: 500/1m":                                     "[POST] 500 500 " + openAI + " true openai",
-		"preset: openai, limit: [5000/1m, calendar 900000/month]":           "[POST] 1000 5000 " + openAI + " true openai",
-		"preset: openai, algorithm: fixed_window, limit: 700/1m":            "[POST] 700 700 " + openAI + " true openai",
-		"preset: openai, limit: 9000/1m, cost: {max: 400, default: 100}":    "[POST] 100 400 " + openAI + " true openai",
-		"preset: openai, limit: 9000/1m, cost: {settle: json.usage.cost}":   "[POST] 0 0 json.usage.cost false openai",
-		"preset: openai, limit: 9000/1m, cost: 1":                           "[POST] 0 0  false openai",
-		"preset: openai, limit: concurrency 5 ttl 1m":                       "[POST] 0 0  false openai",
-		"preset: openai, limit: 9000/1m, stream: {ask_usage: false}":        "[POST] 1000 9000 " + openAI + " false openai",
-		"preset: openai, limit: 9000/1m, response: {shape: problem}":        "[POST] 1000 9000 " + openAI + " true problem",
-		"preset: gemini, limit: 9000/1m, match: {method: [POST, PUT]}":      "[POST PUT] 1000 9000 json.usageMetadata.totalTokenCount false gemini",
-		"preset: ollama, limit: 9000/1m, key: u, response: {body: problem}": "[POST] 1000 9000 json.prompt_eval_count + json.eval_count false ",
+		"preset: openai, limit: 100000/1m":                                              "[POST] 1000 32768 " + openAI + " true openai",
+		"preset: openai, limit: 500/1m":                                                 "[POST] 500 500 " + openAI + " true openai",
+		"preset: openai, limit: [5000/1m, calendar 900000/month]":                       "[POST] 1000 5000 " + openAI + " true openai",
+		"preset: openai, algorithm: fixed_window, limit: 700/1m":                        "[POST] 700 700 " + openAI + " true openai",
+		"preset: openai, limit: 9000/1m, cost: {max: 400, default: 100}":                "[POST] 100 400 " + openAI + " true openai",
+		"preset: openai, limit: 9000/1m, cost: {settle: json.usage.cost}":               "[POST] 0 0 json.usage.cost false openai",
+		"preset: openai, limit: 9000/1m, cost: 1":                                       "[POST] 0 0  false openai",
+		"preset: openai, limit: 9000/1m, reserve: {by: user, classes: {a: 0%, b: 50%}}": "[POST] 1000 4500 " + openAI + " true openai",
+		"preset: openai, limit: 1/1m, reserve: {by: user, classes: {a: 0%, b: 50%}}":    "[POST] 1 1 " + openAI + " true openai",
+		"preset: openai, limit: concurrency 5 ttl 1m":                                   "[POST] 0 0  false openai",
+		"preset: openai, limit: 9000/1m, stream: {ask_usage: false}":                    "[POST] 1000 9000 " + openAI + " false openai",
+		"preset: openai, limit: 9000/1m, response: {shape: problem}":                    "[POST] 1000 9000 " + openAI + " true problem",
+		"preset: gemini, limit: 9000/1m, match: {method: [POST, PUT]}":                  "[POST PUT] 1000 9000 json.usageMetadata.totalTokenCount false gemini",
+		"preset: ollama, limit: 9000/1m, key: u, response: {body: problem}":             "[POST] 1000 9000 json.prompt_eval_count + json.eval_count false ",
 	} {
 		text = strings.Replace(text, "key: u", "key: [client.ip]", 1)
 		file, err := rules.Parse("f", []byte("rules: [{name: a, "+text+"}]"))
@@ -237,6 +239,7 @@ func TestPresetsEstimate(t *testing.T) {
 		`{"options":{"num_predict":90},"prompt":"12345678","system":"1234"}`:                      "ollama 90",
 		`{"options":{"num_predict":1},"Options":{"num_predict":5000}}`:                            "ollama 1000",
 		`{"max_tokens":1,"MAX_TOKENS":5000}`:                                                      "openai 1000",
+		`{"max_tokens":5000,"MAX_TOKENS":1,"max_output_tokens":1}`:                                "openai 1000",
 		`{"options":{"num_predict":-1}}`:                                                          "ollama 1000",
 	} {
 		preset, answer, _ := strings.Cut(want, " ")
@@ -362,11 +365,15 @@ func TestUsageIsAskedOfEachStream(t *testing.T) {
 		`{"stream":"True"}`:                     `{"stream_options":{"include_usage":true},"stream":"True"}`,
 		`{"stream":true,"Stream_Options":null}`: `{"stream_options":{"include_usage":true},"stream":true,"Stream_Options":null}`,
 		`{"stream":true,"stream_options":{"Include_Usage":false}}`: `{"stream":true,"stream_options":{"include_usage":true,"Include_Usage":false}}`,
-		`{"stream":false}`:   "",
-		`{"stream":0}`:       "",
-		`{"stream":"false"}`: "",
-		`{"stream":null}`:    "",
-		`{}`:                 "",
+		`{"stream":true,"stream_options":{"include_usage":0}}`:     `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"stream":true,"stream_options":{"include_usage":"no"}}`:  `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"stream":true,"stream_options":{"include_usage":true}}`:  "",
+		`{"stream":true,"stream_options":[0]}`:                     "",
+		`{"stream":false}`:                                         "",
+		`{"stream":0}`:                                             "",
+		`{"stream":"false"}`:                                       "",
+		`{"stream":null}`:                                          "",
+		`{}`:                                                       "",
 	} {
 		if got := set.Rules()[0].Asking(set.ReadJSON([]byte(body))); string(got) != want {
 			t.Errorf("%s becomes %s, want %s", body, got, want)
