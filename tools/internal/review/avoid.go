@@ -127,21 +127,30 @@ func (v *reviewer) bans(rule *rules.Rule, s *rules.Spec) {
 }
 
 // takeProven is the advice about values that clients choose.
-const takeProven = "unless something before weir sets the value, take user, service or a descriptor"
+const takeProven = "unless something before weir sets the value, take user, route or service, or in a rule a descriptor"
 
-// class notes classes that clients choose: each of them may take the units that are kept for important requests.
+// class notes classes of a rule that clients choose.
 func (v *reviewer) class(rule *rules.Rule, s *rules.Spec) {
-	classes := rule.Classes()
-	source, _, _ := strings.Cut(s.Reserve.By, " ")
-	if len(classes) > 1 && source != "" && keysOfComponent(s.Reserve.By, &s.Match).Class == client {
-		v.note(rule, "a client that sends %[2]s as %[1]s is of class %[2]s, which is refused last: "+takeProven, source,
-			classes[0].Name)
+	var names []string
+	for _, class := range rule.Classes() {
+		names = append(names, class.Name)
+	}
+	chosenClasses(names, &s.Reserve, &s.Match, func(format string, args ...any) { v.note(rule, format, args...) })
+}
+
+// chosenClasses notes classes that clients choose: each of them may take what is kept for important requests. The most
+// important class is first. match has the conditions of all requests.
+func chosenClasses(classes []string, given *rules.Reserve, match *rules.Match, note func(string, ...any)) {
+	source, _, _ := strings.Cut(given.By, " ")
+	if len(classes) > 1 && source != "" && keysOfComponent(given.By, match).Class == client {
+		note("a client that sends %[2]s as %[1]s is of class %[2]s, which is refused last: "+takeProven, source,
+			classes[0])
 	}
 	for i := range max(1, len(classes)) - 1 {
-		for _, m := range s.Reserve.Match[classes[i].Name] {
+		for _, m := range given.Match[classes[i]] {
 			if names := stated(&m); len(names) > 0 {
-				v.note(rule, "a client that sends %s is of class %s, which is refused later than others: "+takeProven,
-					strings.Join(names, " and "), classes[i].Name)
+				note("a client that sends %s is of class %s, which is refused later than others: "+takeProven,
+					strings.Join(names, " and "), classes[i])
 			}
 		}
 	}

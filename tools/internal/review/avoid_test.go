@@ -320,6 +320,8 @@ func TestNotesAboutAdaptiveLimits(t *testing.T) {
 		service("timeout: {header: 1s, total: 9s}, ", "adaptive: gradient, queue: {for: 2s}, "+classes) + "[]":        "2s in the queue, and 1s",
 		service("timeout: {total: 9s}, ", "adaptive: gradient, queue: {for: 2s}, "+classes) + "[]":                    "",
 		service("", "adaptive: gradient, reserve: {by: header.X-C, classes: {a: 0%, b: 20%}, otherwise: b}") + "[]":   "sends a as header.X-C",
+		service("", "adaptive: gradient, reserve: {classes: {a: 0%, b: 20%}, match: {a: {header: {X-C: a}}}}") + "[]": "sends header X-C is of class a",
+		service("", "adaptive: gradient, reserve: {classes: {a: 0%, b: 20%}, match: {a: {path: /a}}}") + "[]":         "",
 		service("", "adaptive: gradient, "+classes) + "[{name: h, limit: concurrency 5 ttl 1m}]":                      "rule h limits",
 		service("", "adaptive: gradient, "+classes) + "[{name: h, match: {service: s}, limit: concurrency 5 ttl 1m}]": "rule h limits",
 		service("", "adaptive: gradient, "+classes) + "[{name: h, key: client.ip, limit: concurrency 5 ttl 1m}]":      "",

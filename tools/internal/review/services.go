@@ -53,15 +53,15 @@ func (v *reviewer) adaptive(s *rules.Service, note func(string, ...any)) {
 
 // classesOf notes that there are no classes, or that a client chooses its own.
 func (v *reviewer) classesOf(given *rules.Reserve, s *rules.Service, note func(string, ...any)) {
-	classes := s.Concurrency.Classes
-	switch {
-	case len(classes) < 2:
+	var names []string
+	for _, class := range s.Concurrency.Classes {
+		names = append(names, class.Name)
+	}
+	if len(names) < 2 {
 		note("beyond its limit all requests are refused alike, a payment as readily as a crawler; write " +
 			"concurrency.reserve, if some are more important")
-	case keysOfComponent(given.By, &rules.Match{}).Class == client:
-		note("a client that sends %s as %s is refused last: unless something before weir sets the value, take user, "+
-			"route or service", classes[0].Name, given.By)
 	}
+	chosenClasses(names, given, new(rules.Match), note)
 }
 
 // holders notes rules that limit the requests in progress at the service, too.
