@@ -85,15 +85,15 @@ func (l *learner) expect(class uint64, known, most int64) (units int64, from uin
 	return 0, 0
 }
 
-// learn takes the settled cost of a request.
-func (l *learner) learn(of *expected, units int64) {
+// learn takes the settled cost of a request of the class.
+func (l *learner) learn(class uint64, known, units int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settled++
-	set := &l.sets[of.class%learnSets]
+	set := &l.sets[class%learnSets]
 	e := &set[0]
 	for i := range set {
-		if set[i].class == of.class {
+		if set[i].class == class {
 			e = &set[i]
 			break
 		}
@@ -101,14 +101,14 @@ func (l *learner) learn(of *expected, units int64) {
 			e = &set[i]
 		}
 	}
-	if e.class != of.class {
-		*e = estimate{class: of.class}
+	if e.class != class {
+		*e = estimate{class: class}
 	}
 	if e.last = l.settled; e.from < math.MaxUint32 {
 		e.from++
 	}
 	weight := max(1/float64(e.from), learnWeight)
-	off := float64(max(0, units-of.known)) - e.mean
+	off := float64(max(0, units-known)) - e.mean
 	e.mean += weight * off
 	e.variance = (1 - weight) * (e.variance + weight*off*off)
 }
@@ -116,7 +116,7 @@ func (l *learner) learn(of *expected, units int64) {
 // teach takes the settled cost of a charge. Errors of a service cost nothing, and must not lower estimates.
 func (l *learner) teach(c *Charged, units int64) {
 	if c.Class != nil && c.Rule != nil && c.Rule.Learns() && units > 0 {
-		l.learn(&expected{known: c.Known, class: l.class(c.Rule, c.Claim.Key, c.Class)}, units)
+		l.learn(l.class(c.Rule, c.Claim.Key, c.Class), c.Known, units)
 	}
 }
 
