@@ -202,14 +202,16 @@ local whole_, above_, keys_, weight_, member_ = struct.unpack('<i8i8i4I2c8', fai
 local dead_ = nil
 id_ = member_ .. id_
 local numbers_ = redis.call('ZMSCORE', key_, 'm' .. member_, 'w' .. member_, '=', '#', 'm' .. fair_rest,
-  'l' .. fair_rest .. id_)
-if numbers_[6] then id_ = fair_rest .. id_ end
+  'l' .. fair_rest .. id_, 'l' .. id_)
+-- Of two leases of the member with this id, one of each name, at most the one that expires last is held.
+local beyond_ = tonumber(numbers_[6] or 0) > tonumber(numbers_[7] or 0)
+if beyond_ then id_ = fair_rest .. id_ end
 ---- read
 dead_ = gone_
 if #gone_ == most_ then dead_ = redis.call('ZRANGEBYSCORE', key_, 1, from_, 'LIMIT', 0, 32) end
 local own_, mine_, all_, part_ = fair_standing(key_, numbers_, dead_, extra_ > 0, member_, weight_, keys_)
 if not live_ then
-  if numbers_[6] then id_ = id_:sub(9) end
+  if beyond_ then id_ = id_:sub(9) end
   if part_ == fair_rest then id_ = fair_rest .. id_ end
 end
 ---- fit
