@@ -15,7 +15,7 @@ import (
 
 const (
 	maxReleases    = 10_000
-	maxReleaseKeys = 16 << 20 // bytes of keys
+	maxReleaseKeys = 16 << 20 // bytes of keys and members
 	releasesAtOnce = 64
 
 	firstPause = 25 * time.Millisecond // after a release that was not answered
@@ -41,7 +41,7 @@ type releases struct {
 	mu     sync.Mutex
 	queue  []release
 	again  []release // to be sent again at release.at, in this order
-	bytes  int       // of the keys in both
+	bytes  int       // in both: see release.bytes
 	closed bool
 	ended  chan struct{} // of the goroutine that runs while there are releases; nil: none runs
 	wake   chan struct{} // of one element: something is in the queue
@@ -58,6 +58,9 @@ type release struct {
 	unsure bool      // of an acquire that Redis may read later than its release
 	at     time.Time
 }
+
+// bytes are those of its texts without a small bound.
+func (r *release) bytes() int { return len(r.claim.Key) + len(r.claim.Member) }
 
 func newReleases(timeout time.Duration, send func(context.Context, weir.Claim) error) *releases {
 	patient := min(max(2*timeout, minOvertaking), maxOvertaking)
@@ -114,15 +117,16 @@ func (r *releases) add(claim weir.Claim, unsure bool) {
 	ttl := time.Duration(claim.Limit.Period()) * time.Microsecond
 	claim.Key, claim.Lease = strings.Clone(claim.Key), strings.Clone(claim.Lease)
 	claim.Member, claim.Delay = strings.Clone(claim.Member), 0
+	one := release{claim: claim, until: time.Now().Add(ttl), unsure: unsure}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.pending.Load() >= maxReleases || r.bytes+len(claim.Key) > maxReleaseKeys {
+	if r.closed || r.pending.Load() >= maxReleases || r.bytes+one.bytes() > maxReleaseKeys {
 		r.lost.Add(1)
 		return
 	}
 	r.pending.Add(1)
-	r.bytes += len(claim.Key)
-	r.queue = append(r.queue, release{claim: claim, until: time.Now().Add(ttl), unsure: unsure})
+	r.bytes += one.bytes()
+	r.queue = append(r.queue, one)
 	if r.ended == nil {
 		r.ended = make(chan struct{})
 		go r.run(r.ended)
@@ -221,7 +225,7 @@ func (r *releases) sent(one release, err error) {
 		r.lost.Add(1)
 	}
 	r.pending.Add(-1)
-	r.bytes -= len(one.claim.Key)
+	r.bytes -= one.bytes()
 }
 
 // close sends the remaining releases a last time.

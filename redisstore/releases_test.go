@@ -190,6 +190,15 @@ func TestReleasesAreBounded(t *testing.T) {
 		r.close(time.Second)
 
 		r, _ = releasing(func(int) error { return errUnrun })
+		claim := held("key")
+		claim.Member = long
+		for range maxReleaseKeys / weir.MaxKey {
+			r.add(claim, true)
+		}
+		wantCounts(t, r, maxReleaseKeys/weir.MaxKey-1, 0, 1)
+		r.close(time.Second)
+
+		r, _ = releasing(func(int) error { return errUnrun })
 		r.add(held("key"), false)
 		time.Sleep(31 * time.Second)
 		wantCounts(t, r, 0, 0, 1)
