@@ -175,13 +175,10 @@ func (s *Store) takeLocked(c *weir.Claim, e *entry, big *large, decisions []weir
 		return s.takeMember(c, st, now, decisions), true
 	}
 	before := big.size()
-	switch {
-	case c.Lease != "" && c.Limit.Whole() != nil:
+	if c.Lease != "" && c.Limit.Whole() != nil {
 		granted = one(big.fairLeases().Request(c.Limit, memberOf(st), c.Lease, c.Cost, c.Floor, now.at, c.Renew))
-	default:
-		if granted = fit(c, st, 1, now); granted > 0 && (c.Lease != "" || c.Cost > 0) {
-			k.charge(c.Limit, st, c.Cost, now, c.Lease)
-		}
+	} else if granted = fit(c, st, 1, now); granted > 0 && (c.Lease != "" || c.Cost > 0) {
+		k.charge(c.Limit, st, c.Cost, now, c.Lease)
 	}
 	s.grown(big.size() - before)
 	for i := range decisions {

@@ -2,12 +2,12 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/weirproject/weir"
@@ -109,10 +109,7 @@ func (d *drawer) leases() vectorLimit {
 
 // wait is how long the clock goes on: none, at random, to the instant of retry-after or just before, and at times back.
 func (d *drawer) wait(l *weir.Limit, last *weir.Decision) int64 {
-	period := max(60_000_000, l.Period())
-	if l.Period() > 0 {
-		period = l.Period()
-	}
+	period := cmp.Or(l.Period(), 60_000_000) // calendars have none
 	retry := max(0, waitMicros(last.RetryAfter))
 	return oneOf(d, 0, 0, 1+d.Int64N(period/50+1), 1+d.Int64N(period/5+1), 1+d.Int64N(2*period), retry, max(0, retry-1),
 		last.ResetAfter.Microseconds(), -d.Int64N(period/100+1))
@@ -167,5 +164,5 @@ func (d *drawer) answer(s *vectorStep, claims []weir.Claim) []weir.Decision {
 	case s.Op == "take":
 		s.Granted = &granted
 	}
-	return slices.Clone(got)
+	return got
 }

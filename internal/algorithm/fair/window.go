@@ -89,7 +89,7 @@ func (w *Window) Charge(l *weir.Limit, m Member, n, now int64) {
 	w.Parts.add(l, m, n)
 }
 
-// begin drops the parts of a window that is over: the one that is open has a count of 0 then.
+// begin drops the parts of a window that is over, or without units: a count of 0.
 func (w *Window) begin(count int64) {
 	if count == 0 {
 		w.Parts.clear()
@@ -118,9 +118,7 @@ func (w *Window) Refund(l, other *weir.Limit, m Member, n, takenAt, now int64) (
 	}
 	w.Whole.Count = count
 	w.Parts.remove(m.ID, n)
-	if count == 0 {
-		w.Parts = Parts{}
-	}
+	w.begin(count)
 	return true
 }
 
