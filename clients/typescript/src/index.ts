@@ -280,8 +280,9 @@ export class Reserved {
 
   /**
    * States the actual cost, once; 0 cancels. status and json are those of the response, for rules that read them; json
-   * may be a list of a stream's events. It does nothing if weir did not answer the reservation. It tries again if the answer is lost, and throws Unanswered if the last try
-   * has no answer: then it may be called again with the same cost.
+   * may be a list of a stream's events. It does nothing if weir did not answer the reservation. It tries again if the
+   * answer is lost, and throws Unanswered if the last try has no answer: then it may be called again with the same
+   * cost.
    */
   async settle(outcome: { actual?: number; status?: number; json?: unknown }): Promise<void> {
     if (outcome.actual === undefined && outcome.status === undefined && outcome.json === undefined) {

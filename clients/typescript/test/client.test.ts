@@ -144,7 +144,8 @@ test("a mistake is no failure", async () => {
 // Its connection might break: a user of a service could choose that the policy decides.
 test("a call that is too long is no failure", async () => {
   const weir = answering("pass", new Error("broken pipe"));
-  await assert.rejects(weir.decide({ request: { path: "/", json: { text: "é".repeat(1 << 19) } } }), (error) => error instanceof Problem && error.status === 413);
+  const question = { request: { path: "/", json: { text: "é".repeat(1 << 19) } } };
+  await assert.rejects(weir.decide(question), (error) => error instanceof Problem && error.status === 413);
 });
 
 test("a settlement whose answer is lost", async () => {

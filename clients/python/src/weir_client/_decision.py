@@ -164,7 +164,7 @@ MAX_BODY = 1 << 20
 
 
 def text_of(document: Mapping[str, Any]) -> bytes:
-    """The text of a document. One that is too long is not sent: the connection might break, which looks like an outage."""
+    """The text of a document. Too long a text is not sent: the connection might break, which looks like an outage."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     body = text.encode("utf-8", "surrogatepass")  # weir refuses half a pair
     if len(body) > MAX_BODY:
