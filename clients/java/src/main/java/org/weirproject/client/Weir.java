@@ -108,8 +108,8 @@ public final class Weir {
         HttpRequest request;
         try {
             request = request("/v1/decide", question);
-        } catch (Problem problem) {
-            return CompletableFuture.failedFuture(problem);
+        } catch (Problem | IllegalArgumentException mistake) {
+            return CompletableFuture.failedFuture(mistake);
         }
         CompletableFuture<HttpResponse<byte[]>> answer = http.sendAsync(request, BodyHandlers.ofByteArray());
         return answer.thenApply(Function.identity())

@@ -83,6 +83,17 @@ class FailuresTest {
         }
     }
 
+    @Test
+    void aQuestionThatIsNoJsonFailsTheFuture() throws IOException {
+        try (FakeServer server = new FakeServer()) {
+            Question question = Question.of(Request.of("GET", "/").withJson(new Object()));
+            assertThrows(IllegalArgumentException.class, () -> asks(server, OnFailure.PASS).decide(question));
+            CompletableFuture<Decision> thrown = asks(server, OnFailure.PASS).decideAsync(question);
+            assertTrue(
+                    assertThrows(ExecutionException.class, thrown::get).getCause() instanceof IllegalArgumentException);
+        }
+    }
+
     /** Its connection might break: a user of a service could choose that the policy decides. */
     @Test
     void aCallThatIsTooLongIsNoFailure() throws IOException {
