@@ -57,8 +57,8 @@ func checkAllocs(t *testing.T, name string, l *weir.Limiter) {
 	}
 }
 
-// TestADecisionOfAMemberAllocatesNothing, granted or refused, alone or with another limit. (A peek has a Standing.)
-func TestADecisionOfAMemberAllocatesNothing(t *testing.T) {
+// TestMemberDecisionDoesNotAllocate, granted or refused, alone or with another limit. (A peek has a Standing.)
+func TestMemberDecisionDoesNotAllocate(t *testing.T) {
 	fair := weir.Fair{Of: weir.FixedWindow{Limit: 1_000_000, Window: time.Hour}}
 	for name, specs := range map[string][]weir.Spec{
 		"alone": {fair}, "calendar": {weir.Fair{Of: weir.Calendar{Limit: 1_000_000, Unit: weir.Year}}},
@@ -82,8 +82,8 @@ func TestADecisionOfAMemberAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMembersOfTheNextWindowAllocateNothing: the table of the members of a window is that of the next one.
-func TestMembersOfTheNextWindowAllocateNothing(t *testing.T) {
+// TestNextWindowReusesMemberTable: the next window reuses the table of members.
+func TestNextWindowReusesMemberTable(t *testing.T) {
 	now := weir.Instant(0)
 	store := memstore.New(memstore.WithClock(func() weir.Instant { return now }))
 	limit := weir.MustLimit("fair", weir.Fair{Of: weir.FixedWindow{Limit: 1000, Window: time.Second}})

@@ -90,26 +90,26 @@ type Decision struct {
 	// RetryAfter is 0 if a request of this claim's cost and floor would be granted now; else the smallest
 	// wait after which it would be if no other request comes; or [Never].
 	RetryAfter time.Duration
-	// ResetAfter is the smallest wait after which the state is as if never used.
+	// ResetAfter is the smallest wait after which the state is the initial state again.
 	ResetAfter time.Duration
 	// Delay is how long the last granted caller should wait until the units that it borrowed
 	// are refilled; 0 unless the limit is a token bucket with an overdraft.
 	Delay time.Duration
 	// At is the store's time of the decision; pass it to Refund.
 	At Instant
-	// Standing is what the claim's member has of a [Fair] limit. Only a peek (times = 0) sets it; else it is nil.
+	// Standing is the member's usage and share of a [Fair] limit. Only a peek (times = 0) sets it; otherwise it is nil.
 	Standing *Standing
 }
 
-// A Standing is what a member has of a [Fair] limit, in units of the present window, or held now. A request of n units
-// is granted if Used + n ≤ Open, or Own + n ≤ Share, and it fits the whole limit.
+// A Standing is a member's usage and share of a [Fair] limit, in units of the present window or held now. A request of
+// n units is granted if Used + n ≤ Open, or Own + n ≤ Share, and it fits the whole limit.
 type Standing struct {
 	Own     int64 // of the member
 	Share   int64 // of the member: the limit × weight / Weights, rounded down
 	Weights int64 // the sum of the weights of the members that use the limit, this one included
 	Used    int64 // of all members
-	Open    int64 // the usage of all members up to which any member is granted, by now
-	Others  bool  // the member is one of those beyond MaxKeys, who are one member with the weight 1
+	Open    int64 // usage of all members up to which any member is granted now
+	Others  bool  // the member is beyond MaxKeys: such members are one member with the weight 1
 }
 
 // RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as the header field Retry-After has
@@ -148,7 +148,7 @@ type Store interface {
 	// gone the error is ErrLeaseGone.
 	Refund(ctx context.Context, claims []Claim, takenAt Instant, decisions []Decision) error
 
-	// Reset deletes the state of the claims' keys, as if never used. Costs are ignored.
+	// Reset deletes the state of the claims' keys. Costs are ignored.
 	Reset(ctx context.Context, claims []Claim) error
 
 	// Close releases the store's resources. Calls after it return ErrClosed.
@@ -308,9 +308,9 @@ func (c *Claim) badFloor() error {
 func (c *Claim) badMember() error {
 	switch {
 	case c.Limit.whole == nil && c.Member == "":
-		return invalid("weight", c.Weight, "none but for a fair limit, such as fair_fixed_window 100/1h above 50")
+		return invalid("weight", c.Weight, "only for a fair limit, such as fair_fixed_window 100/1h above 50")
 	case c.Limit.whole == nil:
-		return invalid("member", c.Member, "none but for a fair limit, such as fair_fixed_window 100/1h above 50")
+		return invalid("member", c.Member, "only for a fair limit, such as fair_fixed_window 100/1h above 50")
 	case len(c.Member) > MaxKey:
 		return invalid("member", strconv.Itoa(len(c.Member))+" bytes", "0 to 65536 bytes")
 	case c.Weight < 0 || c.Weight > MaxWeight:

@@ -76,9 +76,9 @@ const (
 	Overloaded
 	// Ignored means that the end of the request has other causes than the load.
 	Ignored
-	// Abandoned means that the client left before the answer. Such a request shows that the service would have taken
-	// longer: it counts only if its time is longer than the latency without load, as clients that leave early would
-	// otherwise teach a low latency, and clients with a timeout would hide that the service is too slow for them.
+	// Abandoned means that the client left before the answer: the answer would have taken longer. Its latency counts
+	// only if it is longer than the latency without load. Otherwise clients that leave early would pretend a low
+	// latency; and if it never counted, clients with a timeout would hide that the service is too slow.
 	Abandoned
 )
 
@@ -89,7 +89,7 @@ type Limiter struct {
 	unix    int64     // start as Unix time in ns
 
 	mu       sync.Mutex
-	before   *Limiter // whose requests in flight count, too; nil: none
+	before   *Limiter // its requests in flight count, too; nil: none
 	control  control
 	inFlight int
 	room     []int // by class: the number of requests in flight at which the class has to wait
@@ -178,7 +178,7 @@ func (l *Limiter) Release(outcome Outcome, took time.Duration) {
 // aheadUnit is the unit in which the limiter notices that the wall clock was set.
 const aheadUnit = 100 * time.Millisecond
 
-// patience is how long a client that sends its request holds a place meanwhile.
+// patience is how long a client holds a place while it sends its request.
 const patience = 100 * time.Millisecond
 
 // Receive says that the client of an admitted request has not sent the whole request. Clients that send slowly or stop
@@ -208,7 +208,7 @@ func (l *Limiter) Receive() (received func()) {
 	}
 }
 
-// now is the Unix time in ns, but for the steps by which the clock was set since the limiter was made.
+// now is the Unix time in ns by the monotonic clock: it ignores changes of the wall clock since New.
 func (l *Limiter) now() int64 { return l.unix + int64(time.Since(l.start)) }
 
 // enter admits a request, if its class has room. The queue does not matter here: leave admits waiting requests as soon
@@ -224,7 +224,7 @@ func (l *Limiter) enter(class int) bool {
 	return true
 }
 
-// earlier is the number of requests in flight that the limiters before have admitted.
+// earlier is the number of requests in flight that adopted limiters admitted.
 func (l *Limiter) earlier() int {
 	old := l.before
 	if old == nil {
@@ -301,8 +301,8 @@ type State struct {
 	Latency    time.Duration // mean of the last window; 0: not known yet
 	Unloaded   time.Duration // latency without load; 0: not known yet
 	Measuring  bool          // the limit is lowered to measure the latency without load
-	Overloaded uint64        // requests that ended so
-	Why        string        // what moved the limit last: start, demand, latency, overload; steady, or empty: nothing
+	Overloaded uint64        // requests that ended with the outcome Overloaded
+	Why        string        // last reason: start, demand, latency, overload; steady or "": no change
 	Classes    []ClassState
 }
 

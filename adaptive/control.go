@@ -20,12 +20,12 @@ import (
 // A wrong value repairs itself: one that is x times too large leads to a limit with x times the latency, and half of
 // that limit is measured.
 //
-// # Overload that is none
+// # Refusals without overload
 //
-// A service may refuse some requests at any load, because a part of it is broken or switched off. A service that is
-// overloaded and refuses the share s of a limit works on the others, so a limit of 1-s of that would end the overload.
-// If it does not, the load is not the cause, and the limit is not lowered any further: else a client that asks for the
-// broken part would have all other requests refused.
+// A service may refuse some requests at any load, because a part of it is broken or switched off. An overloaded service
+// that refuses the share s of its requests handles the others, so a limit lowered to 1-s times its value ends the
+// overload. If refusals continue, load is not the cause, and the limit is not lowered further; otherwise a client that
+// requests the broken part would have all other requests refused.
 //
 // # The headroom
 //
@@ -46,7 +46,7 @@ type control struct {
 	refusals   refusals
 	ceiling    float64       // limit after the last overload; 0: there was none
 	hold       int64         // time in ns until which the limit does not grow beyond the ceiling
-	ahead      time.Duration // of the wall clock before the times here
+	ahead      time.Duration // wall clock minus Limiter.now
 
 	// The window.
 	from       int64 // Unix time in ns: requests that end before belong to an older limit
@@ -63,11 +63,11 @@ type probe struct {
 	draining bool
 	limit    float64
 	last     float64 // ns: latency at the limit before
-	drained  int64   // time in ns at which the requests of the limit before have surely ended
+	drained  int64   // time in ns by which requests of the previous limit are taken to have ended
 	most     int64   // time in ns at which the measurement ends without a result
 }
 
-// Refusals are the overload of windows, until they have none.
+// Refusals describe consecutive windows with overload.
 type refusals struct {
 	share float64 // moving mean
 	first float64 // of the first window; 0: there is no overload
@@ -91,7 +91,7 @@ const (
 	sharpest   = 0.5  // least factor of one window
 	sharp      = 0.65 // a larger one is applied by half
 	backOff    = 0.9  // factor of a window with overload
-	few        = 0.02 // share of refusals that is no overload
+	few        = 0.02 // a smaller share of refusals is not overload
 	same       = 1.1  // times a latency is the same
 	queued     = 0.85 // times the latency: there was a queue
 	startUntil = 1.5  // times the latency without load ends the start
@@ -142,7 +142,7 @@ func (c *control) done(now int64, outcome Outcome, took float64, inFlight int) (
 		c.begin(now + int64(c.latency))
 	}
 	switch {
-	case c.probe.on && now > c.probe.most: // there are few requests now
+	case c.probe.on && now > c.probe.most: // too few requests for a result
 		c.endProbe(now)
 		return true
 	case outcome == Ignored, c.probe.draining, now < c.from:
@@ -179,7 +179,7 @@ func (c *control) full(now int64) bool {
 	enough, least, most := samples, shortest, longest
 	switch {
 	case 2*c.overloaded > n:
-		enough = fewSamples // each request more is lost
+		enough = fewSamples // more samples would mean more refused requests
 	case !c.start.over:
 		enough = startSamples
 	case c.probe.on:
@@ -277,8 +277,8 @@ func (c *control) adapt(now int64) {
 	}
 }
 
-// grow raises the limit. A service that refuses what is too much refuses important requests, too, so the limit stays
-// where that ended for a while, and grows with care then.
+// grow raises the limit. A service that refuses excess requests refuses important ones, too, so after overload the
+// limit stays for a while at the value where the overload ended, then grows slowly.
 func (c *control) grow(now int64, headroom float64) {
 	if c.ceiling > 0 {
 		headroom = 1
@@ -364,7 +364,7 @@ func (c *control) period() time.Duration {
 	return probeEvery
 }
 
-// after is the first multiple of a period of the wall clock after a time.
+// after returns the first multiple of a period, by the wall clock, after a time.
 func (c *control) after(now int64, period time.Duration) int64 {
 	wall := now + int64(c.ahead)
 	return (wall/int64(period)+1)*int64(period) - int64(c.ahead)

@@ -36,7 +36,7 @@ func TestAnIdleServiceKeepsItsLimit(t *testing.T) {
 	}
 }
 
-func TestClientsThatLeaveEarlyAreNoSignal(t *testing.T) {
+func TestClientsThatLeaveEarlyDoNotMoveTheLimit(t *testing.T) {
 	l, now := single(t, Config{Min: 5, Max: 500}), int64(0)
 	feed(l, &now, 1000, Answered, 10*time.Millisecond)
 	before := l.State()
@@ -62,7 +62,7 @@ func TestClientsThatLeaveLateLowerTheLimit(t *testing.T) {
 	}
 }
 
-// A service works on 8 requests, and refuses the others of a limit.
+// A service works on 8 requests at once and refuses the others.
 func TestOverloadLowersTheLimit(t *testing.T) {
 	for _, algorithm := range []Algorithm{Gradient, AIMD} {
 		l, now := single(t, Config{Algorithm: algorithm, Min: 5, Max: 500}), int64(0)
@@ -84,7 +84,7 @@ func TestOverloadLowersTheLimit(t *testing.T) {
 }
 
 // A tenth of the requests asks for a part of the service that refuses at any load.
-func TestABrokenPartDoesNotTakeTheLimitOfTheOthers(t *testing.T) {
+func TestBrokenPartDoesNotLowerTheLimit(t *testing.T) {
 	for _, algorithm := range []Algorithm{Gradient, AIMD} {
 		l, now := single(t, Config{Algorithm: algorithm, Min: 5, Max: 500}), int64(0)
 		l.control.limit, l.control.start = 100, start{over: true}
@@ -104,8 +104,8 @@ func TestABrokenPartDoesNotTakeTheLimitOfTheOthers(t *testing.T) {
 	}
 }
 
-// A service that answers errors at once teaches a latency without load that it does not have afterwards.
-func TestAServiceThatAnsweredAtOnceGetsItsLimitBack(t *testing.T) {
+// A service that answers errors at once shows a latency without load that is too low afterwards.
+func TestLimitRecoversFromInstantErrors(t *testing.T) {
 	l := loads[0]
 	broken := func(r *rand.Rand, at float64) float64 {
 		if at < 15 {

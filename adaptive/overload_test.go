@@ -194,7 +194,8 @@ func TestAIMDFollowsRefusals(t *testing.T) {
 	}
 }
 
-// A service that refuses what is too much refuses critical requests as well, so the limit rarely tries more.
+// A service that refuses excess requests refuses critical ones, too, so the limit is rarely raised above the service's
+// own.
 func TestServicesRarelyRefuseCriticalRequests(t *testing.T) {
 	l := loads[0]
 	for _, algorithm := range []Algorithm{Gradient, AIMD} {

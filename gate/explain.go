@@ -52,22 +52,22 @@ type ExplainedLimit struct {
 	Limit      string   `json:"limit"`
 	Cost       int64    `json:"cost" doc:"Of the request."`
 	Floor      int64    `json:"floor,omitzero" doc:"Units that the request's class leaves to others."`
-	Member     string   `json:"member,omitzero" doc:"Who asks, of those that share the limit."`
-	Weight     int64    `json:"weight,omitzero" doc:"Of the member."`
-	Standing   *Share   `json:"standing,omitzero" doc:"What the member has of the limit, before the request."`
+	Member     string   `json:"member,omitzero" doc:"The member of the shared limit that makes the request."`
+	Weight     int64    `json:"weight,omitzero" doc:"Weight of the member."`
+	Standing   *Share   `json:"standing,omitzero" doc:"Usage and share of the member, before the request."`
 	Remaining  int64    `json:"remaining"`
 	RetryAfter *float64 `json:"retry_after" doc:"Seconds; null: never."`
 	ResetAfter float64  `json:"reset_after" doc:"Seconds."`
 }
 
-// A Share is what a member has of a limit, and why a request of the member is granted or refused.
+// A Share is a member's usage and share of a limit, and the reason for the decision on its request.
 type Share struct {
 	Own     int64 `json:"own" doc:"Units of the member, in this window or held."`
-	Share   int64 `json:"share" doc:"Of the member, by its weight."`
-	Weights int64 `json:"weights" doc:"Sum of the weights of the members that use the limit, with this one."`
+	Share   int64 `json:"share" doc:"Units that the member is guaranteed, by its weight."`
+	Weights int64 `json:"weights" doc:"Sum of the weights of the members that use the limit, this member included."`
 	Used    int64 `json:"used" doc:"Units of all members."`
-	Open    int64 `json:"open" doc:"The usage of all members up to which any member is granted, by now."`
-	Others  bool  `json:"others,omitzero" doc:"It is one of the members beyond max_keys, who are one member together."`
+	Open    int64 `json:"open" doc:"Usage of all members up to which any member is granted now."`
+	Others  bool  `json:"others,omitzero" doc:"The member is beyond max_keys: such members count as one."`
 	// Why is "" if the cost fits no limit of this size.
 	Why ShareReason `json:"why,omitzero" enum:"room|share|beyond|full"`
 }
@@ -80,7 +80,7 @@ const (
 	HasRoom     ShareReason = "room"   // the usage of all members stays within Open
 	WithinShare ShareReason = "share"  // beyond Open, the member stays within its share
 	BeyondShare ShareReason = "beyond" // neither
-	IsFull      ShareReason = "full"   // the whole limit is used up, or what the request's class leaves of it
+	IsFull      ShareReason = "full"   // the whole limit is used up, except the request's floor
 )
 
 // shareOf explains the standing of the claim's member.

@@ -82,8 +82,8 @@ func TestTheFirstMemberPaysForAll(t *testing.T) {
 	}
 }
 
-// TestAnExplanationHasTheShare: a peek says what the member has, and why it is granted or refused.
-func TestAnExplanationHasTheShare(t *testing.T) {
+// TestExplanationHasShare: a peek says what the member has, and why it is granted or refused.
+func TestExplanationHasShare(t *testing.T) {
 	const text = `rules:
   - name: search
     limit: concurrency 10 ttl 1h

@@ -166,11 +166,11 @@ type Ask struct {
 	// Times is the number of identical requests to decide at once. 0 charges no unit, and decides shadow rules whatever
 	// the outcome.
 	Times int64
-	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules. Concurrency limits
-	// have the rule's own cost, which is 1 if it states none: a slot is a request, however many tokens that takes. Of a
-	// Cost of 0, which asks, they are not held.
+	// Cost is the units of each request, for rules without a fixed cost; nil leaves it to the rules. It does not apply
+	// to concurrency limits, which take the rule's own cost or 1: a slot is one request, however many tokens the
+	// request takes. With a Cost of 0 they take nothing.
 	Cost *int64
-	// HoldsCost says that Cost is of concurrency limits too: the caller asks for so many slots.
+	// HoldsCost applies Cost to concurrency limits too: the caller asks for that many slots.
 	HoldsCost bool
 	// Lease is the id of the units that concurrency limits hold; "" generates one. A repeat with the same id is the
 	// same lease, so it is safe.

@@ -12,8 +12,8 @@ import (
 type expected struct {
 	rule  *rules.Rule
 	known int64  // units that the request itself tells, such as the tokens of its prompt
-	value []byte // by which a rule that learns tells classes apart, beside its key
-	class uint64 // of a rule that learns; 0: it does not
+	value []byte // class of the request in a rule that learns, beside its key
+	class uint64 // hash of rule, key and value; 0: the rule does not learn
 	from  uint32 // number of settled costs that the estimate is from; 0: the estimate is the stated cost
 }
 

@@ -34,8 +34,8 @@ type Charged struct {
 
 	// Known is the part of the cost that the request told, such as the units of its prompt; 0: not known.
 	Known int64
-	// Class is the value by which a rule with cost.learn tells requests apart, such as a model: settling the charge
-	// teaches the gate its cost. It is empty with learn: key, and nil for charges that teach nothing.
+	// Class is the value that cost.learn names, such as a model: the gate learns the settled cost for it. It is empty
+	// with learn: key, and nil if nothing is learned from the charge.
 	Class []byte
 
 	path string // as in Verdict

@@ -118,7 +118,7 @@ func (g *Gate) Reserved() map[string]int64 {
 	return sums
 }
 
-// settled tells observers what the ith charge cost, and learns it.
+// settled reports the cost of the ith charge to observers, and learns it.
 func (g *Gate) settled(r Receipt, i int, units int64) {
 	g.learner.teach(&r[i], units)
 	if r.first(i) && !r[i].Fixed {

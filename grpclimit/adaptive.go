@@ -16,11 +16,11 @@ import (
 )
 
 // Adaptive makes a Server that limits the calls in progress by the latency of the handlers; it is httplimit.Adaptive
-// for gRPC. class returns the class of a call, such as by its method or the metadata of its context, as an index of
-// the limiter's classes; nil: all calls have the first class. Metadata is the client's choice, unless a proxy before
-// the server sets it. Of the options, Exempt and Observe apply, and others are an error: exempt health checks, and
-// streams that answer after hours. Put the interceptors behind the ones of rate limits, so that a call that these
-// refuse takes no place.
+// for gRPC. class returns the class of a call, such as by its method or the metadata of its context, as an index of the
+// limiter's classes; nil: all calls have the first class. Metadata is the client's choice, unless a proxy before the
+// server sets it. Of the options, Exempt and Observe apply, and others are an error: exempt health checks, and streams
+// that send their first message after hours. Put the interceptors after the interceptors of rate limits, so that a call
+// that rate limits refuse takes no place.
 //
 // A call beyond the limit is UNAVAILABLE with RetryInfo and pushback of a second, because another server may have
 // room; RESOURCE_EXHAUSTED would say that the client has used up its quota.
@@ -74,7 +74,7 @@ func (d *byLatency) decide(ctx context.Context, call *Call, a *admission) {
 // busyWait is how long a client is told to wait.
 const busyWait = time.Second
 
-// busy refuses a call that the server has no place for.
+// busy refuses a call because the limit has no free place.
 func (a *admission) busy() {
 	a.wait = busyWait
 	a.status = status.New(codes.Unavailable, "too many calls are in progress: retry after "+retryAfter(busyWait)+"s")
@@ -83,7 +83,7 @@ func (a *admission) busy() {
 	}
 }
 
-// A place belongs to one call. A nil place is none.
+// A place is a unit of the limit that one call holds. A nil place is not released.
 type place struct {
 	ctx     context.Context
 	limiter *adaptive.Limiter
@@ -95,7 +95,7 @@ type place struct {
 	received func()        // ends the last wait; nil: there was none
 }
 
-// over ends the place of a call whose handler has returned or panicked.
+// over releases the place after the handler has returned or panicked.
 func (p *place) over(s *served) {
 	if !s.returned {
 		p.release(adaptive.Ignored)
@@ -104,7 +104,7 @@ func (p *place) over(s *served) {
 	p.release(outcomeOf(s.err))
 }
 
-// head ends the place of a stream that begins to answer.
+// head releases the place of a stream that begins to answer.
 func (p *place) head() {
 	if p != nil {
 		p.release(adaptive.Answered)

@@ -42,7 +42,7 @@ type served struct {
 	last any   // the last message sent
 	err  error // of the handler
 
-	returned bool // the handler has, without a panic
+	returned bool // the handler returned without a panic
 
 	records bool
 	mu      sync.Mutex // the handler may set metadata from several goroutines

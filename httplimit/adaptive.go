@@ -21,9 +21,9 @@ import (
 //
 // A request is in progress until the handler returns, or until it flushes or hijacks the response, writes more than
 // 2 KiB, or has io.Copy write it, which is then a stream that its client may read slowly. The latency is the time up to
-// there, without the time in which the handler waits for the body of the request. If it waits longer than 100 ms at a
-// time, others may have the place meanwhile. Status 503 and 504, and the end of a context by a deadline, count as
-// overload; a client that left counts as [adaptive.Abandoned]. Other statuses from 500, 429, and a panic are ignored.
+// there, without the time in which the handler waits for the body of the request. While one wait is longer than 100 ms,
+// another request may take the place. Status 503 and 504, and the end of a context by a deadline, count as overload; a
+// client that left counts as [adaptive.Abandoned]. Other statuses from 500, 429, and a panic are ignored.
 func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options *Options) (
 	func(http.Handler) http.Handler, error,
 ) {

@@ -329,9 +329,9 @@ func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
 	}
 }
 
-// TestUnreadBodiesPayTheirLength: some services read bodies that the rules do not, such as UTF-16 or with NaN. Their streams
-// have not been asked for a usage, and their prompts must not be free.
-func TestUnreadBodiesPayTheirLength(t *testing.T) {
+// TestUnreadBodiesCostTheirLength: some services read bodies that the rules do not, such as UTF-16 or with NaN. weir
+// cannot request the usage in such a body, and the prompt must not be free.
+func TestUnreadBodiesCostTheirLength(t *testing.T) {
 	const passed = 400
 	long := strings.Repeat("word", 2000)
 	for name, test := range map[string]struct {
@@ -364,9 +364,9 @@ func TestUnreadBodiesPayTheirLength(t *testing.T) {
 	}
 }
 
-// TestUsageSoFarIsPaid: of a stream that breaks off, the usage that it has stated so far is no less than its cost. Gemini
+// TestBrokenStreamCostsItsStatedUsage: of a stream that breaks off, the usage that it has stated so far is no less than its cost. Gemini
 // states one in each event, with the tokens of thoughts that no event has.
-func TestUsageSoFarIsPaid(t *testing.T) {
+func TestBrokenStreamCostsItsStatedUsage(t *testing.T) {
 	for _, charge := range []string{"", "charge: as_it_streams, ", "charge: as_it_streams, stream: {step: 900}, "} {
 		g := gateOf(t, newClock().store(), "\n  - {name: a, preset: gemini, match: {path: /chat}, "+charge+"limit: fixed_window 1000/1m}")
 		limit, _ := httplimit.ByRules(g, nil)

@@ -55,7 +55,7 @@ func (m *meter) close() {
 }
 
 func (m *meter) Write(b []byte) (int, error) {
-	if m.served.cut { // the handler does not look at its errors
+	if m.served.cut { // the handler ignores errors of its writes
 		return 0, errCut
 	}
 	m.begin(http.StatusOK)

@@ -78,7 +78,7 @@ func (p *paced) begins(m *meter, h http.Header, status int) bool {
 		p.form = lineForm
 	}
 	if p.cuts {
-		delete(h, "Content-Length") // a response that is cut has another length
+		delete(h, "Content-Length") // a cut response has another length
 	}
 	return true
 }
@@ -141,7 +141,7 @@ func (p *paced) read(m *meter, b []byte) {
 	}
 }
 
-// charged is the number of units that a rule was charged by steps. A nil response was charged none.
+// charged is the number of units that a rule was charged by steps. It is 0 for a nil response.
 func (p *paced) charged(rule *rules.Rule) int64 {
 	if p != nil {
 		for i := range p.rules {

@@ -68,7 +68,7 @@ type settler interface {
 	settle(l, other *weir.Limit, s state, n int64, now moment) (after state, in *weir.Limit)
 }
 
-// A sharer tells what a member has of its limit, for one algorithm.
+// A sharer returns the standing of a member, for one algorithm.
 type sharer interface {
 	standing(l *weir.Limit, s state, now moment) weir.Standing
 }

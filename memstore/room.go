@@ -143,8 +143,8 @@ func (s *Store) Sweep() int {
 	return swept
 }
 
-// expires is when the state of a locked entry will be as if never used. Numbers that
-// change later may move that; it is looked up again before the entry is dropped.
+// expires is the time at which the state of a locked entry is the initial state again. Numbers that change later may
+// move that; it is looked up again before the entry is dropped.
 func (e *entry) expires(now moment) int64 {
 	limit := e.owner.Load().limit
 	return now.at + kindOf(limit).decision(limit, e.read(), 0, 0, now).ResetAfter.Microseconds()

@@ -16,8 +16,8 @@ var fairWindowKind = kind{'W', "fair_window", 5, fairWindowArgs, fairWindowDecis
 
 var fairLeaseKind = kind{'H', "fair_leases", 6, fairLeaseArgs, fairLeaseDecision, nil, fairLeaseStanding}
 
-// addFair adds the numbers of a fair limit, and the member's weight, 8 bytes of its own, and one of 512 fields. They
-// are of the SHA-256 of the member's name: another name with the same bytes cannot be found.
+// addFair adds the numbers of a fair limit, and the member's weight, 8 bytes of its own, and one of 512 fields. Both
+// come from the SHA-256 of the member's name: nobody can find another name with the same bytes.
 func (a *arguments) addFair(c *weir.Claim) {
 	sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(c.Member), len(c.Member)))
 	a.text = pack(a.text, c.Limit.Capacity(), c.Limit.Above())
@@ -33,8 +33,8 @@ func fairWindowArgs(a *arguments, c *weir.Claim) {
 	a.addFair(c)
 }
 
-// partOf is the standing of a member with the usage own. all is the sum of the weights: negative if the member is one
-// of those beyond MaxKeys.
+// partOf is the standing of a member with the usage own. all is the sum of the weights: negative if the member is
+// beyond MaxKeys.
 func partOf(c *weir.Claim, own, all int64) weir.Standing {
 	s := weir.Standing{Own: own, Weights: all}
 	weight := max(1, c.Weight)

@@ -266,7 +266,7 @@ func (p *part) expiry(c *weir.Claim) int64 {
 	return 0
 }
 
-// copyTo copies a part's decisions to their places in the call. The part may have peeked for a call that is no peek.
+// copyTo copies a part's decisions to their places in the call. The part may be a peek in a call that is not a peek.
 func (p *part) copyTo(c *call) {
 	for row := range c.rows() {
 		for i, place := range p.places {

@@ -94,8 +94,8 @@ func parseTwin(text string, twins map[string]*twin) {
 
 // derive makes the twin of a fair limit of that of the shared one: its steps follow the other's. Before stands before
 // step read, prepare before charge, standing before after, and store, which writes a hash, after each step that writes.
-// The state of a shared window is in the hash: got_[1] has the text that it reads, with sums of the members at its end,
-// and head_, stop_, number_, expires_ and gone_ are what it writes.
+// The state of a shared window is in the hash: a step reads the text got_[1], with sums of the members at its end, and
+// writes head_, stop_, number_, expires_ and gone_.
 func (t *twin) derive(base *twin) {
 	own := t.steps
 	t.steps = make(map[string]string)

@@ -109,7 +109,7 @@ func (r *Rule) AppendMember(dst []byte, request *Request) (member []byte, weight
 	return member, weight
 }
 
-// fair warns of members that clients make up, and of ones that share nothing.
+// fair warns of members that clients can make up, and of limits with a single member.
 func (l *linter) fair(i int, s *Spec, rule *Rule) {
 	f := rule.fair
 	if f == nil {

@@ -24,9 +24,9 @@ const estimated = 1000
 // client puts elsewhere, such as into the schema of the answer.
 const prompt = "0.25 * bytes(json)"
 
-// modelAPIs are by the references of the APIs. Of several names the largest number counts, since a service ignores
-// names that it does not know. Gemini reads names of both spellings, as ProtoJSON allows. Tokens that Anthropic
-// reads from its cache are not counted, as its own limits do not.
+// modelAPIs follow the references of the APIs. Of several names the largest number counts, since a service ignores
+// unknown names. Gemini reads names of both spellings, as ProtoJSON allows. Tokens that Anthropic reads from its cache
+// are not counted, as its own limits do not.
 var modelAPIs = []modelAPI{
 	{"openai", "max(json.n, json.best_of) * max(json.max_completion_tokens, json.max_output_tokens, json.max_tokens) " +
 		"or 1000",
@@ -50,7 +50,7 @@ var modelAPIs = []modelAPI{
 			"thinking"), false, shapeOllama},
 }
 
-// geminiNumber is the largest of a number of Gemini's configuration, by all its names.
+// geminiNumber is a number of Gemini's configuration: the largest value under all its names.
 func geminiNumber(names ...string) string {
 	var paths []string
 	for _, config := range []string{"generationConfig", "generation_config"} {

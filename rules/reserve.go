@@ -28,9 +28,9 @@ func (c *Class) Floor(l *weir.Limit) int64 {
 
 // A reserve is a checked Reserve.
 type reserve struct {
-	by        *component // nil: no class is told by a value
+	by        *component // nil: no class is named by a value
 	classes   []Class    // by share, then by name
-	matches   []*Set     // of the classes; nil: one is told by the value
+	matches   []*Set     // by class; nil: the value names the class
 	values    map[string]*Class
 	otherwise *Class // of any other request
 	steps     int    // of the expressions that one request is matched with, at most
@@ -53,7 +53,8 @@ func (r *Rule) ClassOf(request *Request) *Class {
 	return r.reserve.of(request)
 }
 
-// of is the class of a request: the most important one whose match it meets, else the one by value.
+// of returns the class of a request: the most important class with a match that it meets, else the class that its value
+// names.
 func (r *reserve) of(request *Request) *Class {
 	for i, set := range r.matches {
 		if set != nil && set.some(request) {
@@ -87,8 +88,8 @@ func (b *builder) classes(p place, given *Reserve, path string) *reserve {
 	}
 	r := &reserve{values: make(map[string]*Class)}
 	if given.By == "" && len(given.Match) == 0 && !b.has(in("by")) && !b.has(in("match")) {
-		b.add(in("by"), "reserve.by is missing: whose values are the classes, such as by: user; or give match, the "+
-			"requests of each class")
+		b.add(in("by"), "reserve.by is missing: the component that names the class, such as by: user; or give match, "+
+			"the conditions of each class")
 	}
 	if given.By != "" {
 		if list := b.key(in("by"), []string{given.By}, path); len(list) == 1 {
@@ -118,7 +119,7 @@ func (b *builder) classes(p place, given *Reserve, path string) *reserve {
 func (b *builder) classMatches(in func(string) place, given *Reserve, r *reserve) {
 	for _, name := range slices.Sorted(maps.Keys(given.Match)) {
 		if _, is := given.Classes[name]; !is && len(given.Classes) > 0 {
-			b.add(in("match."+name), "reserve.match.%s is of no class; %s", name,
+			b.add(in("match."+name), "reserve.match.%s names no class; %s", name,
 				oneOf(name, slices.Sorted(maps.Keys(given.Classes))))
 		}
 	}
@@ -184,7 +185,8 @@ func (l *linter) reserve(i int, s *Spec, rule *Rule) {
 const takeProven = "let a proxy set it, and name your proxies in server.trusted_proxies, or take a value that is " +
 	"proven, such as user, service or a descriptor"
 
-// chosen warns of classes that clients choose; r may be nil. A client chooses its path too, but then asks for it.
+// chosen warns of classes that clients can choose; r may be nil. Paths are no such condition: a client that sends
+// another path gets another resource.
 func (l *linter) chosen(p place, r *reserve, given *Reserve) {
 	if r == nil || len(l.set.proxies) > 0 {
 		return

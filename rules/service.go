@@ -177,7 +177,7 @@ func (s source) known() bool {
 	return false
 }
 
-// known reports whether the gateway knows all that the match asks without a rule.
+// known reports whether the gateway knows every value that the match reads, without a rule that reads it.
 func (m *Match) known() bool {
 	return len(m.JSON) == 0 && !m.describes() && !m.asksMCP() && m.geo() == 0
 }

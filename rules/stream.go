@@ -135,7 +135,7 @@ func (r *Rule) Asking(body *JSON) []byte {
 	return nil
 }
 
-// isTrue reports whether services may read a value as true: some take 1 and words for it.
+// isTrue reports whether a service may read a value as true, as some read 1 and words.
 func isTrue(v *jsonvalues.Value) bool {
 	switch v.Kind {
 	case jsonvalues.Bool, jsonvalues.Text:

@@ -18,11 +18,10 @@ import (
 // A sum is a cost that a request or a response states: the sum of its terms, rounded up to a whole unit once.
 type sum []term
 
-// A term is a weight times a quantity, perhaps times a number that the request states, such as how many answers it
-// wants.
+// A term is a weight times a quantity, and optionally times a number of the body, such as the number of answers.
 type term struct {
 	weight *big.Rat  // nil: 1
-	times  *quantity // nil: once; so is a number that is not there, or below 1
+	times  *quantity // factor of the body; nil, missing or below 1: 1
 	of     []quantity
 }
 
@@ -43,12 +42,12 @@ const (
 	jsonNumber              // json.PATH, a number
 	jsonSize                // bytes(json.PATH), the length of a value; without a path that of the body
 	bodySize                // bytes, the length of the body
-	largest                 // max(json.PATH, json.PATH), the largest that is there
+	largest                 // max(json.PATH, json.PATH), the largest value that the body has
 )
 
 // sumSyntax are the allowed forms, but for the attributes.
 const sumSyntax = "json.PATH, bytes(json.PATH), bytes(json), bytes, numbers, and sums of these such as json.a + 4 * " +
-	"json.b; json.a or json.b is the first that there is, max(json.a, json.b) the largest; json.n * json.a multiplies"
+	"json.b; json.a or json.b is the first that is present, max(json.a, json.b) the largest; json.n * json.a multiplies"
 
 // single is the only quantity of a sum without weights and alternatives; nil of other sums.
 func (s sum) single() *quantity {
@@ -91,9 +90,9 @@ func (s sum) readsJSON() (reads bool) {
 	return reads
 }
 
-// units is the sum, rounded up, and at most one unit more than any cost may be. It is not known if no quantity other
-// than lengths of bodies is there, unless the sum has no others. A constant that stands for a missing quantity is one
-// that is there.
+// units is the sum, rounded up, and at most one unit more than any cost may be. It is unknown if the request has none
+// of its quantities; lengths of bodies do not count as such, unless the sum has only lengths. A constant that stands
+// for a missing quantity counts.
 func (s sum) units(value func(*quantity) (*big.Rat, bool)) (units int64, known bool) {
 	total, stated, asked := new(big.Rat), false, false
 	for i := range s {
@@ -141,8 +140,8 @@ func (t *term) weighted(n *big.Rat, value func(*quantity) (*big.Rat, bool)) *big
 // overAll is a number over all costs.
 const overAll = 2 * weir.MaxUnits
 
-// numberOf reads a number as JSON writes it; ok is false for one below 0. One that is too long for exact arithmetic is
-// rounded, and one over all costs stays over them.
+// numberOf reads a number of JSON; ok is false below 0. A number too long for exact arithmetic is rounded; a number
+// above the largest cost stays above it.
 func numberOf(text string) (n *big.Rat, ok bool) {
 	if text == "" || text[0] == '-' && strings.Trim(text, "-0.eE+") != "" {
 		return nil, false
@@ -198,7 +197,7 @@ func (q *quantity) of(body *JSON) (*big.Rat, bool) {
 	return numberOf(string(value.Text))
 }
 
-// largest is the largest number of a body that is there. A doubtful one may be the largest.
+// largest returns the largest of the numbers that the body has. It is unknown if one of them is doubtful.
 func (q *quantity) largest(body *JSON) (most *big.Rat, ok bool) {
 	for i := range q.among {
 		if value := body.at(q.among[i].name); body.doubts(&value) {
@@ -276,8 +275,8 @@ func (r *sumReader) term() (t term, complaint string) {
 	}
 	switch {
 	case misplaced || complaint == "" && t.times != nil && q.kind == constant:
-		return t, fmt.Sprintf("at %.80q: a weight is a number, and stands first, as in 4 * json.a; one number of the "+
-			"body may multiply, as in json.n * json.a", place)
+		return t, fmt.Sprintf("at %.80q: a weight is a number, and comes first, as in 4 * json.a; one factor may "+
+			"come from the body, as in json.n * json.a", place)
 	case complaint != "":
 		return t, complaint
 	}

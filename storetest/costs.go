@@ -57,8 +57,8 @@ type costs struct {
 	names atomic.Int64
 }
 
-// measure is the least time of the server for an operation. A busy machine slows the server, by how much the plain
-// grant tells if it is measured at the same time: an operation over its bar is measured again beside it.
+// measure is the least time of the server for an operation. A busy machine slows the server; the plain grant, measured
+// at the same time, shows by how much. So an operation over its bar is measured again beside it.
 func (c *costs) measure(name string, ratio time.Duration, operate func() error) time.Duration {
 	c.t.Helper()
 	least := c.least(name, operate)

@@ -108,7 +108,7 @@ type trace struct {
 	Steps  []vectorStep  `json:"steps"`
 }
 
-// A vectorLimit is a limit. Above and MaxKeys are of one that members share: its algorithm begins with fair_.
+// A vectorLimit is a limit. Above and MaxKeys belong to a fair limit: its algorithm begins with fair_.
 type vectorLimit struct {
 	Algorithm string `json:"algorithm"`
 	Capacity  int64  `json:"capacity,omitempty"`
@@ -132,7 +132,7 @@ type vectorStep struct {
 	At      int64    `json:"at"`
 	Costs   []int64  `json:"costs,omitempty"`
 	Floors  []int64  `json:"floors,omitempty"`
-	Members []string `json:"members,omitempty"` // one a claim; "" of limits that are not shared
+	Members []string `json:"members,omitempty"` // by claim; "" if the limit is not fair
 	Weights []int64  `json:"weights,omitempty"`
 	Times   int64    `json:"times,omitempty"`
 	TakenAt int64    `json:"taken_at,omitempty"`

@@ -20,7 +20,7 @@ var (
 // clientsWait is how long a client waits for its answer.
 const clientsWait = time.Second
 
-// A phase is a time of a run.
+// A phase is a part of a run.
 type phase struct {
 	length time.Duration
 	halved bool
@@ -44,8 +44,8 @@ type ended struct {
 	took         time.Duration
 }
 
-// A load sends requests at random times of a mean rate, whether earlier ones are answered or not, to gateways in turns
-// by chance.
+// A load sends requests at random times with a mean rate, whether earlier requests are answered or not, each to a
+// random gateway.
 type load struct {
 	client   *http.Client
 	gateways []string
@@ -114,7 +114,7 @@ func (l *load) ask(gateway, class string) bool {
 	return err == nil && response.StatusCode == http.StatusOK
 }
 
-// figures are what came of a run.
+// figures are the results of a run.
 type figures struct {
 	goodput  float64 // answers a second within the time that is good
 	p99      time.Duration
@@ -158,7 +158,7 @@ func (l *load) figures(phases []phase, good time.Duration) (f figures) {
 	return f
 }
 
-// percentile of an empty list is the longest time.
+// percentile returns the longest time for an empty list.
 func percentile(list []time.Duration, p float64) time.Duration {
 	if len(list) == 0 {
 		return math.MaxInt64

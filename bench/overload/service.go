@@ -23,7 +23,7 @@ type service struct {
 	slow    atomic.Bool // the capacity is halved
 }
 
-// services are what is measured.
+// services returns the measured services.
 func services() []*service {
 	return []*service{
 		{name: "pool", work: 80 * time.Millisecond, random: true, workers: 32},
@@ -45,10 +45,10 @@ func serviceOf(name string) *service {
 // capacity is the number of requests a second.
 func (s *service) capacity() float64 { return float64(s.workers) / s.work.Seconds() }
 
-// concurrency is the number of requests in progress at that capacity, without one that waits.
+// concurrency is the number of requests in progress at that capacity while none waits.
 func (s *service) concurrency() float64 { return s.capacity() * (s.parallel + s.work).Seconds() }
 
-// waitingCosts is the part by which a waiting request makes the work of others longer.
+// waitingCosts is the fraction by which each waiting request makes the work of others longer.
 const waitingCosts = 0.001
 
 // ServeHTTP implements http.Handler.

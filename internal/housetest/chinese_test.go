@@ -35,7 +35,7 @@ func translations(t *testing.T) map[string][]string {
 	return of
 }
 
-// linked is the page to which the first lines of another one link by this text, or "".
+// linked returns the page that the first lines of a page link to by this text, or "".
 func linked(t *testing.T, page string, text *regexp.Regexp) string {
 	t.Helper()
 	content, err := read(page)
@@ -59,9 +59,9 @@ func TestLanguagesLinkToEachOther(t *testing.T) {
 	}
 }
 
-// TestChineseKeepsUp: the examples of an English page, and each field, flag, value, metric and number that it names, are on
-// its Chinese page too, so that a change of one is seen to be missing in the other. Comments and titles of tests are in
-// the page's language.
+// TestChineseKeepsUp: the examples of an English page, and each field, flag, value, metric and number that it names,
+// are on its Chinese page too, so that a change of one page alone fails. Comments and titles of tests are in the page's
+// language.
 func TestChineseKeepsUp(t *testing.T) {
 	pages := translations(t)
 	for _, english := range slices.Sorted(maps.Keys(pages)) {

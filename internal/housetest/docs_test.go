@@ -74,10 +74,10 @@ func TestEveryPageIsInTheNavigation(t *testing.T) {
 	}
 }
 
-// maxWords is what somebody reads in one go. Longer pages have several questions: split them, or say things once.
+// maxWords is the length that a reader finishes in one go. Split a longer page by question, or remove repetition.
 const maxWords = 1500
 
-// TestPagesAreShort counts the words of every page, with its code, but of the references, which nobody reads whole.
+// TestPagesAreShort counts the words of every page with its code, except references, which nobody reads as a whole.
 func TestPagesAreShort(t *testing.T) {
 	for _, page := range documents(t) {
 		text, err := read(page)

@@ -81,7 +81,7 @@ func TestWhatIsShownRuns(t *testing.T) {
 		}
 		t.Run(s.name(), func(t *testing.T) {
 			var out string
-			for range 3 { // on a machine that stands still for half a second, other seconds are shown
+			for range 3 { // a machine that stalls for half a second shows other seconds
 				server.Do("FLUSHALL")
 				if out = s.run(t, program, dir); s.silent || out == s.prints {
 					return

@@ -74,8 +74,8 @@ func newWatched(p *place, counts *tally.Rule, size scale, now int64) *watched {
 	return w
 }
 
-// follow goes on with another version of the rule. Where its first limit is another, the use of the open window is
-// dropped: a part of it was granted by the old one.
+// follow continues with another version of the rule. If its first limit changed, the usage of the open window is
+// dropped: the old limit granted a part of it.
 func (w *watched) follow(rule *rules.Rule, p *place) {
 	w.rule, w.place = rule, p
 	p.table.Store(w.table)

@@ -22,9 +22,9 @@ func (p *Parts) stand(l *weir.Limit, m Member, s *weir.Standing) {
 
 // sums are the numbers that a standing depends on, beside the member's own part.
 type sums struct {
-	members int64 // that are told apart
-	weights int64 // of them
-	others  int64 // the units of the others
+	members int64 // without the others
+	weights int64 // of these members
+	others  int64 // units of the members beyond MaxKeys
 }
 
 func (p *Parts) sums() sums { return sums{p.members, p.weights, p.others} }
@@ -64,7 +64,7 @@ func (p *Parts) add(l *weir.Limit, m Member, n int64) {
 	}
 }
 
-// counted is the ID that further units of a member are counted under: its own, or 0 with the others.
+// counted is the ID under which further units of a member are counted: its own, or 0 for the others.
 func (p *Parts) counted(l *weir.Limit, m Member) int64 {
 	if _, known := p.find(m.ID); known || p.members < l.MaxKeys() {
 		return m.ID

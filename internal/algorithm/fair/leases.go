@@ -32,8 +32,8 @@ func NewLeases(leases []concurrency.Lease, parts Parts) *Leases {
 // Parts are the parts of the members. Leases that expired and are not deleted yet count in them.
 func (s *Leases) Parts() *Parts { return &s.parts }
 
-// name is the id of a member's lease of a part: the member's own, or 0, which has leases of several members. Each has
-// its own ids: what one member chose must not be the lease of another.
+// name is the id of a member's lease in a part: the member's own part, or part 0, which has leases of several members.
+// An id is a member's own: the same id of another member is another lease.
 func name(part int64, m Member, id string) string {
 	var space [2 * MemberBytes]byte
 	head := binary.BigEndian.AppendUint64(space[:0], uint64(part))
@@ -69,7 +69,7 @@ func (s *Leases) Standing(l *weir.Limit, m Member, now int64) (standing weir.Sta
 	return standing
 }
 
-// living are the sums, and the part of the member, without the leases that have expired.
+// living returns the sums and the part of the member without leases that have expired.
 func (s *Leases) living(m Member, now int64) (sums, Part) {
 	sums, part := s.parts.sums(), s.parts.part(m.ID)
 	dead := s.Whole.Dead(now)

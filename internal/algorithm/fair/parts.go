@@ -42,7 +42,7 @@ func (p *Parts) find(id int64) (i int, known bool) {
 	return i, false
 }
 
-// part is a member's; without units, if the member is not told apart.
+// part is the part of a member; without units, if the member has none of its own.
 func (p *Parts) part(id int64) (part Part) {
 	if i, known := p.find(id); known {
 		part = p.slots[i].Part
@@ -75,7 +75,7 @@ func (p *Parts) grow() {
 	}
 }
 
-// drop empties a slot. Later ones that were put there because their home was taken move towards it: a search for them
+// drop empties a slot. Parts behind it that could not be stored at their home move forward; otherwise a search for them
 // would end at the empty slot.
 func (p *Parts) drop(i int) {
 	p.members--
@@ -103,7 +103,7 @@ func (p *Parts) clear() {
 // Bytes is the memory of the parts.
 func (p *Parts) Bytes() int64 { return int64(len(p.slots)) * slotBytes }
 
-// Growth is by how much one more member makes them larger.
+// Growth is the number of bytes that one more member adds.
 func (p *Parts) Growth() int64 {
 	if !p.full() {
 		return 0

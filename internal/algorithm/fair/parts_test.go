@@ -7,9 +7,9 @@ import (
 	"github.com/weirproject/weir"
 )
 
-// TestPartsAreKeptAsByAMap adds and removes units of members at random. Their IDs share homes in the table, so that
+// TestPartsMatchAMap adds and removes units of members at random. Their IDs share homes in the table, so that
 // searches pass the parts of others, and the parts that are dropped leave gaps.
-func TestPartsAreKeptAsByAMap(t *testing.T) {
+func TestPartsMatchAMap(t *testing.T) {
 	limit := weir.MustLimit("parts", weir.Fair{Of: weir.Concurrency{Limit: 1000, TTL: 1e9}, MaxKeys: 100})
 	random := rand.New(rand.NewPCG(5, 6))
 	var parts Parts

@@ -21,14 +21,14 @@ func (w *Window) Standing(l *weir.Limit, m Member, now int64) weir.Standing {
 	return v.Standing
 }
 
-// StandingIn is the standing with the usage of the window that is open, and what is open in it to any member.
+// StandingIn returns the standing with Used and Open of the present window.
 func StandingIn(l *weir.Limit, w window.State, s weir.Standing, now int64) weir.Standing {
 	v := view{Standing: s}
 	v.open(l, w, now)
 	return v.Standing
 }
 
-// A view is the window that is open as a request of a member finds it.
+// A view is the present window as a request of a member finds it.
 type view struct {
 	weir.Standing
 	window.State
@@ -39,13 +39,13 @@ type view struct {
 func (v *view) find(w *Window, l *weir.Limit, m Member, now int64) {
 	v.open(l, w.Whole, now)
 	parts := &w.Parts
-	if v.Count == 0 { // they are of an earlier window
+	if v.Count == 0 { // the parts belong to an earlier window
 		parts = new(Parts)
 	}
 	parts.stand(l, m, &v.Standing)
 }
 
-// open fills in the window, and the numbers of the standing that are of it.
+// open fills in the window, and Used and Open of the standing.
 func (v *view) open(l *weir.Limit, w window.State, now int64) {
 	v.State, v.length = window.Opened(l.Whole(), w, now)
 	v.Used, v.Open = v.Count, opened(l, 100*max(0, now-v.Start)/v.length)
@@ -70,7 +70,7 @@ func (w *Window) Take(l *weir.Limit, m Member, cost, floor, now int64, charges b
 		w.Parts.add(l, m, cost)
 		v.Count += cost
 		v.Used += cost
-		v.Own += cost // the share stays: it was that of a member which uses the limit
+		v.Own += cost // the share already counts the member as one that uses the limit
 		w.Whole = v.State
 	}
 	v.describe(l, cost, floor, now, d)

@@ -88,7 +88,7 @@ const (
 	maxWord   = 2048 // bytes of the text of a mark
 	maxKeys   = 512  // of all rules
 
-	maxClasses = 64 // of a rule: of its present classes, and of those of earlier ones
+	maxClasses = 64 // of a rule, classes of earlier versions included
 )
 
 var errDocument = errors.New("history: the document is malformed")

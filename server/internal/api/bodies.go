@@ -147,7 +147,7 @@ func lease() field {
 		text(1, weir.MaxLease, func(c *call) *string { return &c.last().lease })}
 }
 
-// maxReserved is the largest number of claims of a reservation, which has one of its own.
+// maxReserved is the largest number of claims of a reservation, which adds a claim for its id.
 const maxReserved = weir.MaxClaims - 1
 
 func claims(name string, most int, more ...field) field {
@@ -180,7 +180,7 @@ func claims(name string, most int, more ...field) field {
 		array(0, most, body, one)}
 }
 
-// claimOf are the members of a claim that say who asks; to reset a limit, nobody does.
+// claimOf returns the fields of a claim that only decisions use; a reset does not have them.
 func claimOf(more ...field) []field {
 	return append([]field{
 		{"floor", "Units that the claim leaves to others: it is granted only if they fit besides its cost, and is " +
@@ -318,9 +318,9 @@ func (c *call) finish(claim *claim) (err error) {
 	return c.unshared(claim)
 }
 
-// unshared refuses a member or a weight of a limit that no members share.
+// unshared refuses a member or a weight for a limit that is not fair.
 func (c *call) unshared(claim *claim) error {
-	const allowed = "none but for a fair limit, such as fair_fixed_window 100/1h above 50"
+	const allowed = "only for a fair limit, such as fair_fixed_window 100/1h above 50"
 	switch {
 	case claim.Limit.Whole() != nil:
 		return nil

@@ -135,7 +135,7 @@ func canonical(headers []pair) map[string][]string {
 	return all
 }
 
-// renew renews the leases of a token. A reservation has leases too, if its request holds slots: the response may last
+// renew renews the leases of a token. A reservation has leases too, if its request holds slots; the response may last
 // longer than their time-to-live.
 func (a *api) renew(ctx context.Context, c *call) error {
 	_, receipt, err := a.open(c.token)

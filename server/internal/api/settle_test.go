@@ -128,8 +128,8 @@ func TestReservationExpires(t *testing.T) {
 	}
 }
 
-// TestMostClaimsOfAReservation: it has one claim more, and an id one more, which the error does not leave to be guessed.
-func TestMostClaimsOfAReservation(t *testing.T) {
+// TestMaximumOfReservedClaims: it has one claim more, and an id one more, which the error does not leave to be guessed.
+func TestMaximumOfReservedClaims(t *testing.T) {
 	s := serve(t, newWitness(t, handler(t, memstore.New(), "rules: []")))
 	claims := func(n int) string {
 		var list []string
@@ -215,8 +215,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestReservationsSlotsAreRenewed: a response may take longer than the time-to-live of the slot that it holds.
-func TestReservationsSlotsAreRenewed(t *testing.T) {
+// TestRenewKeepsSlotsOfAReservation: a response may take longer than the time-to-live of the slot that it holds.
+func TestRenewKeepsSlotsOfAReservation(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_790_000_000_000_000)
 	s := serve(t, handler(t, memstore.New(memstore.WithClock(func() weir.Instant { return weir.Instant(now.Load()) })), tokenRules))

@@ -80,8 +80,8 @@ func TestMembersShareALimit(t *testing.T) {
 	})
 }
 
-// TestMistakesOfSharedClaims: an error names the field, its value and what is allowed, and nothing is charged.
-func TestMistakesOfSharedClaims(t *testing.T) {
+// TestErrorsOfFairClaims: an error names the field, its value and what is allowed, and nothing is charged.
+func TestErrorsOfFairClaims(t *testing.T) {
 	s := serve(t, newWitness(t, handler(t, memstore.New(), "rules: []")))
 	const good = `{"name":"a","limit":"fair_fixed_window 9/1h above 0","key":"k"`
 	for more, want := range map[string][3]string{
@@ -95,9 +95,9 @@ func TestMistakesOfSharedClaims(t *testing.T) {
 		`,"weight":0`:               {"weight", "0", "a whole number from 1 to 1000"},
 		`,"weight":1001`:            {"weight", "1001", "a whole number from 1 to 1000"},
 		`},{"limit":"9/1h","member":"m","name":"b","key":"k"`: {"[1].member", `"m"`,
-			"none but for a fair limit, such as fair_fixed_window 100/1h above 50"},
+			"only for a fair limit, such as fair_fixed_window 100/1h above 50"},
 		`},{"weight":2,"limit":"9/1h","name":"b","key":"k"`: {"[1].weight", "2",
-			"none but for a fair limit, such as fair_fixed_window 100/1h above 50"},
+			"only for a fair limit, such as fair_fixed_window 100/1h above 50"},
 		`},{"limit":"fair_sliding_log 9/1h","name":"b","key":"k"`: {"[1].limit", `"fair_sliding_log 9/1h"`, ""},
 	} {
 		for _, path := range []string{"/v1/decide", "/v1/reserve", "/v1/acquire", "/v1/peek"} {

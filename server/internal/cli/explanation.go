@@ -84,11 +84,11 @@ func (p *explanationPrinter) printRequest(b *strings.Builder) {
 
 // whyLimits says what the last window did to an adaptive limit.
 var whyLimits = map[string]string{
-	"start":    "it doubles at the start, while the latency stays",
+	"start":    "it doubles at the start, until the latency rises",
 	"demand":   "it grew, because requests reach it and the latency is that without load",
 	"latency":  "it shrank, because the latency is over that without load",
 	"overload": "it shrank, because the service refuses requests or answers too late",
-	"steady":   "it stays: requests do not reach it, or nothing says that it is wrong",
+	"steady":   "it stays: requests do not reach it, or the latency gives no reason to change it",
 }
 
 // printServiceLimit prints the adaptive limit of the service, which a request meets after the rules.
@@ -222,18 +222,18 @@ func limitState(l *gate.ExplainedLimit, unit rules.Unit) (text string) {
 	return text
 }
 
-// printShares prints what the request's member has of each limit that members share, and why it is granted or refused.
+// printShares prints the usage and share of the request's member in each fair limit, and the reason for the decision.
 func printShares(b *strings.Builder, indent string, r *gate.ExplainedRule) {
 	unit, _ := rules.ParseUnit(r.Unit)
 	for _, l := range slices.Concat(r.Limits, r.Candidate) {
 		if s := l.Standing; s != nil {
 			weight := fmt.Sprintf("weight %d of %d", max(1, l.Weight), s.Weights)
 			if s.Others {
-				weight = fmt.Sprintf("one of those beyond max_keys, weight 1 of %d", s.Weights)
+				weight = fmt.Sprintf("with all members beyond max_keys, weight 1 of %d", s.Weights)
 			}
-			fmt.Fprintf(b, "%s%s, member %s (%s): has %s of its share of %s, all have %s, open to all up to %s: %s\n",
-				indent, l.Name, printable(keytext.Plain(l.Member)), weight, unit.Text(s.Own), unit.Text(s.Share),
-				unit.Text(s.Used), unit.Text(s.Open), whyShared(&l))
+			fmt.Fprintf(b, "%s%s, member %s (%s): uses %s of its share of %s, all members use %s, "+
+				"open to all up to %s: %s\n", indent, l.Name, printable(keytext.Plain(l.Member)), weight,
+				unit.Text(s.Own), unit.Text(s.Share), unit.Text(s.Used), unit.Text(s.Open), whyShared(&l))
 		}
 	}
 }
@@ -249,7 +249,7 @@ func whyShared(l *gate.ExplainedLimit) string {
 		return "refused beyond its share"
 	case gate.IsFull:
 		if l.Floor > 0 {
-			return "refused, as the whole limit is used up but for what is left to others"
+			return "refused, as the whole limit is used up except for the units left to others"
 		}
 		return "refused, as the whole limit is used up"
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/weirproject/weir/gate"
 )
 
-// TestSharesAreSaid: as in docs/reference/fair.md, and for the other reasons.
-func TestSharesAreSaid(t *testing.T) {
+// TestExplainPrintsShares: as in docs/reference/fair.md, and for the other reasons.
+func TestExplainPrintsShares(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "fair.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestSharesAreSaid(t *testing.T) {
 	limit.Standing.Others, limit.Floor = true, 10
 	for why, want := range map[gate.ShareReason]string{gate.HasRoom: "granted, as there is room for all",
 		gate.BeyondShare: "refused beyond its share", "": "refused, as the cost exceeds the limit",
-		gate.IsFull: "refused, as the whole limit is used up but for what is left to others"} {
+		gate.IsFull: "refused, as the whole limit is used up except for the units left to others"} {
 		limit.Standing.Why = why
 		if text := said(); !strings.HasSuffix(text, ": "+want+"\n") || !strings.Contains(text, "beyond max_keys") {
 			t.Errorf("%q is explained as %q", why, text)

@@ -23,8 +23,8 @@ import (
 	"github.com/weirproject/weir/internal/webtest"
 )
 
-// program is the built command: what is promised of it is asked of it, over real sockets. ending is the same for commands
-// that end, without the race detector: they start no goroutines that share much, and would start ten times as slowly.
+// program is the built command: tests call it over real sockets. ending is the same for commands that end, without the
+// race detector: they start no goroutines that share much, and would start ten times as slowly.
 var program, ending string
 
 func TestMain(m *testing.M) {

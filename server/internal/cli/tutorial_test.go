@@ -15,8 +15,8 @@ import (
 	"github.com/weirproject/weir/internal/redistest"
 )
 
-// TestTheTutorial follows the tutorial in both languages word for word: it saves the files, starts the servers, types the
-// commands, opens the links, and compares what is printed with the page. Only addresses are others.
+// TestTheTutorial follows the tutorial in both languages word for word: it saves the files, starts the servers, types
+// the commands, opens the links, and compares what is printed with the page. Only addresses differ.
 func TestTheTutorial(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"start/tutorial.md", "zh/quickstart.md"} {
@@ -38,7 +38,7 @@ func TestTheTutorial(t *testing.T) {
 	}
 }
 
-// A learner does what a page says.
+// A learner follows the steps of a page.
 type learner struct {
 	t         *testing.T
 	here      call
@@ -169,7 +169,7 @@ func (l *learner) run(line string) {
 	l.printed += r.out
 }
 
-// serve starts a server; one that has its address is ended before.
+// serve starts a server, after ending the one with the same address.
 func (l *learner) serve(words string) {
 	l.t.Helper()
 	if !strings.Contains(words, "--http") {
@@ -186,7 +186,7 @@ func (l *learner) serve(words string) {
 	l.servers[address] = l.here.serve(l.t, args...)
 }
 
-// changes is how often servers have put other rules in force.
+// changes counts how often servers put new rules in force.
 func (l *learner) changes() (n int) {
 	for p := range maps.Values(l.servers) {
 		n += strings.Count(p.logs(), `msg="rules in force" source=`)

@@ -303,7 +303,7 @@ func (x *exchange) head(h http.Header, sent *core.HeaderMap) (code int) {
 	return max(code, http.StatusContinue)
 }
 
-// notSent begin the details of responses that Envoy makes for a request that the service surely did not get.
+// notSent has prefixes of the details of Envoy's own responses to requests that the service did not get.
 var notSent = []string{"no_healthy_upstream", "cluster_not_found", "maintenance_mode", "overload", "direct_response",
 	unconnected + "local_connection_failure", unconnected + "remote_connection_failure",
 	unconnected + "connection_timeout", unconnected + "connection_failure", unconnected + "overflow",
@@ -311,8 +311,8 @@ var notSent = []string{"no_healthy_upstream", "cluster_not_found", "maintenance_
 
 const unconnected = "upstream_reset_before_response_started{"
 
-// unseen reports whether Envoy responds in place of the service, whose response was not seen, as after a timeout.
-// Without details of the response, some responses of the service count as unseen too.
+// unseen reports whether the response is Envoy's own although the service may have got the request, as after a timeout.
+// Without details, each 502, 503 and 504 counts as unseen.
 func unseen(code int, details string, known bool) bool {
 	if !known {
 		return code >= http.StatusBadGateway && code <= http.StatusGatewayTimeout

@@ -108,8 +108,8 @@ func (p *routedRequest) outcome(r *http.Request, response *http.Response, err er
 	return adaptive.Answered
 }
 
-// ignoredCalls are the statuses of gRPC that are no answers: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED (the deadline is the
-// client's), RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL and DATA_LOSS.
+// ignoredCalls are statuses of gRPC that say nothing about the load: CANCELLED, UNKNOWN, DEADLINE_EXCEEDED (the
+// deadline is the client's), RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL and DATA_LOSS.
 var ignoredCalls = map[string]bool{"1": true, "2": true, "4": true, "8": true, "12": true, "13": true, "15": true}
 
 // concurrency is the state of the limit for metrics and operators; nil without a limit.

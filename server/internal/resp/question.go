@@ -35,7 +35,7 @@ type question struct {
 
 	units   int64 // cost points to it
 	current int   // index of the claim that an option belongs to; −1: the rules
-	chosen  uint8 // of the options, a bit for each that it has
+	chosen  uint8 // options that the claim has, as bits
 }
 
 // permission is the set of words that a command takes.
@@ -43,15 +43,15 @@ type permission uint8
 
 const (
 	claimsOnly    permission = iota
-	claimsOfOne              // and MEMBER
-	claimsAndMore            // and the other options
+	claimsOfOne              // claims with MEMBER
+	claimsAndMore            // claims with all options
 	anything                 // and TIMES, LEASE, ID and FOR
 )
 
-// An option of a claim. COST is also one of RULES.
+// An option of a claim. COST is an option of RULES too.
 type option struct {
 	word string
-	may  permission // that a command has at least
+	may  permission // needed by the command
 	read func(*weir.Claim, [][]byte) error
 }
 
@@ -202,7 +202,7 @@ func (q *question) option(i int, words [][]byte) error {
 
 func readMember(c *weir.Claim, words [][]byte) error {
 	if len(words) < 2 {
-		return errors.New("MEMBER needs a name: who asks, of those that share the limit")
+		return errors.New("MEMBER needs a name: the member of the fair limit")
 	}
 	c.Member = claimKey(words[1])
 	return nil

@@ -61,7 +61,7 @@ var sentences = map[string][2]string{
 		"{of} 个请求中有 {count} 个没有客户端，这些按同一个客户端计数。"},
 	"no_duration": {"{count} of {of} requests have no duration: the concurrency limit of the rule {rule} does not " +
 		"see them overlap.", "{of} 个请求中有 {count} 个没有时长：规则 {rule} 的并发限额看不到它们重叠。"},
-	"adaptive": {"The limit of the service {service} follows its latency or its refusals, which no log foretells: " +
+	"adaptive": {"The limit of the service {service} follows its latency or its refusals, which a log does not show: " +
 		"its refusals are not in this report.",
 		"服务 {service} 的限额随其延迟或拒绝情况变化，日志无法预知：其拒绝不在本报告中。"},
 	"no_status": {"{count} of {of} requests have no status: they count for the rule {rule}.",

@@ -183,8 +183,8 @@ func TestFiguresAreThoseOfASlowRecount(t *testing.T) {
 	}
 }
 
-// TestFloorsAndSharesAreThoseOfASlowRecount: a class by its path leaves its part, and clients share by weight.
-func TestFloorsAndSharesAreThoseOfASlowRecount(t *testing.T) {
+// TestFloorsAndSharesMatchASlowRecount: a class by its path leaves its part, and clients share by weight.
+func TestFloorsAndSharesMatchASlowRecount(t *testing.T) {
 	log := traffic(1500, 7)
 	list := requests(t, log)
 	const minute, most = 60_000_000, 40

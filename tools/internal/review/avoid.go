@@ -161,7 +161,7 @@ func (v *reviewer) member(rule *rules.Rule, s *rules.Spec) {
 	for _, component := range s.Fair.By {
 		source, _, _ := strings.Cut(component, " ")
 		if keysOfComponent(component, &s.Match).Class == client {
-			v.note(rule, "a client that sends many values as %s is many members, and has the shares of all: "+
+			v.note(rule, "a client that sends many values as %s counts as many members, with the share of each: "+
 				takeProven, source)
 		}
 	}

@@ -179,7 +179,7 @@ func TestMistakesThatHurtMost(t *testing.T) {
 		"rule a: a client that sends header X-A is of class a, which is refused later than others": {
 			"rules: [{name: a, limit: 30/1h, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a, header: {X-A: b}}}}}]",
 			"rules: [{name: a, limit: 30/1h, reserve: {classes: {a: 0%, b: 50%}, match: {a: {path: /a}, b: {query: {x: y}}}}}]"},
-		"rule a: a client that sends many values as header.X-Tenant is many members, and has the shares of all": {
+		"rule a: a client that sends many values as header.X-Tenant counts as many members, with the share of each": {
 			"rules: [{name: a, limit: fixed_window 30/1h, fair: {by: [user, header.X-Tenant]}}]",
 			"rules: [{name: a, limit: fixed_window 30/1h, fair: {by: [user]}}]"},
 		"rule a: a client that sends a as header.X-Class is of class a, which is refused last": {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirproject/weir/rules"
 )
 
-// services notes adaptive limits of services that do less than their owner may expect.
+// services notes settings of adaptive limits that have less effect than expected.
 func (v *reviewer) services() {
 	for i, s := range v.set.Services() {
 		if s.Concurrency == nil {
@@ -28,7 +28,7 @@ func (v *reviewer) services() {
 // mostRequests is the default of server.upstream.max_requests.
 const mostRequests = 10_000
 
-// adaptive notes numbers of a limit that contradict others.
+// adaptive notes settings of a limit that contradict others.
 func (v *reviewer) adaptive(s *rules.Service, note func(string, ...any)) {
 	c, timeout := s.Concurrency, s.Total
 	if timeout == 0 || s.Header > 0 && s.Header < timeout {
@@ -51,7 +51,7 @@ func (v *reviewer) adaptive(s *rules.Service, note func(string, ...any)) {
 	}
 }
 
-// classesOf notes that there are no classes, or that a client chooses its own.
+// classesOf notes missing classes, and classes that a client can choose.
 func (v *reviewer) classesOf(given *rules.Reserve, s *rules.Service, note func(string, ...any)) {
 	var names []string
 	for _, class := range s.Concurrency.Classes {
