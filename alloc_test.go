@@ -82,7 +82,7 @@ func TestMemberDecisionDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestNextWindowReusesMemberTable: the next window reuses the table of members.
+// TestNextWindowReusesMemberTable: members of the next window allocate nothing.
 func TestNextWindowReusesMemberTable(t *testing.T) {
 	now := weir.Instant(0)
 	store := memstore.New(memstore.WithClock(func() weir.Instant { return now }))

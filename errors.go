@@ -32,7 +32,7 @@ var (
 	// answer in time. Whether it executed the call is unknown unless the error says so.
 	ErrUnavailable = errors.New("weir: the store is unavailable")
 
-	// ErrNotExecuted is wrapped beside ErrUnavailable if the call was surely not executed, so that it may be repeated.
+	// ErrNotExecuted is wrapped beside ErrUnavailable if the call was never executed, so that it may be repeated.
 	ErrNotExecuted = errors.New("the call was not executed")
 
 	// ErrNotAsked is the error of a request of a batch that was left undecided because it

@@ -73,7 +73,7 @@ func (g *Gate) ended(c *Counting) {
 // units that are still charged, to be settled and released.
 //
 // Call it once. A call of the store that may have been executed is not repeated: its units stay charged. One that was
-// surely not executed is repeated for 10 seconds in the background, if all limits concerned are sliding logs: after a
+// never executed is repeated for 10 seconds in the background, if all limits concerned are sliding logs: after a
 // loss of data these do not forget another client's units. The error joins the errors of units that are lost already.
 func (g *Gate) Respond(ctx context.Context, receipt Receipt, response Response) (rest Receipt, err error) {
 	ctx, cancel := g.detached(ctx)

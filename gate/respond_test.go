@@ -217,7 +217,7 @@ func (b *broken) Decide(ctx context.Context, claims []weir.Claim, times int64, d
 	return b.Store.Decide(ctx, claims, times, d)
 }
 
-// TestFailedGiveBack: a call that was surely not executed is repeated for ten seconds, for sliding logs; any other is
+// TestFailedGiveBack: a call that was never executed is repeated for ten seconds, for sliding logs; any other is
 // not. Units that are not given back stay charged, and are counted as lost.
 func TestFailedGiveBack(t *testing.T) {
 	unsent := fmt.Errorf("%w (%w): no route", weir.ErrUnavailable, weir.ErrNotExecuted)

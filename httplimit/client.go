@@ -33,7 +33,7 @@ import (
 // the context's. A [Transport] around this one waits after refusals and repeats requests; a [Transport] as base repeats
 // them within one charge.
 //
-// Each RoundTrip is charged; so are each repetition of an SDK and each redirect. A request that was surely not sent
+// Each RoundTrip is charged; so are each repetition of an SDK and each redirect. A request that was never sent
 // costs 0: the context ended before, or base got no connection, as an http.Transport reports by the request's
 // httptrace.
 //

@@ -234,7 +234,7 @@ func TestClientClosesWhileItReads(t *testing.T) {
 const twoRules = openAIRule + `
   - {name: requests, cost: 1, limit: fixed_window 5/1m}`
 
-// TestClientThatDoesNotSend: what was surely not sent costs nothing, neither tokens nor requests; what may have been sent
+// TestClientThatDoesNotSend: what was never sent costs nothing, neither tokens nor requests; what may have been sent
 // costs its estimate.
 func TestClientThatDoesNotSend(t *testing.T) {
 	left := func(c *client, want int64) {

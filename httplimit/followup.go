@@ -49,7 +49,7 @@ type served struct {
 	after    context.Context // of the follow-up, which goes on after the client leaves
 	notify   func(Outcome, error)
 
-	unsent     bool     // a client's request was surely not sent
+	unsent     bool     // a client's request was never sent
 	stops      []func() // called before the response is concluded, the last one first
 	unfinished bool     // see Unfinished
 	unseen     bool     // the length and the body of the response are not known
@@ -181,7 +181,7 @@ func (s *served) finish(needed bool) {
 // response was not seen, as after a timeout or a connection that broke. A rule with count_if then counts the request,
 // cost.settle leaves its cost, and hold_until: done holds its lease to the time-to-live: the service may have done the
 // work, and a client can cause such a failure. A reverse proxy calls it in its ErrorHandler, and when it aborts a
-// response, unless the request was surely not sent. w is the ResponseWriter that the handler got, or one that wraps it
+// response, unless the request was never sent. w is the ResponseWriter that the handler got, or one that wraps it
 // with an Unwrap method; without rules that need to know, the call has no effect.
 func Unfinished(w http.ResponseWriter) {
 	for w != nil {

@@ -37,7 +37,7 @@ import (
 // coalescer is a weir.Store over another one.
 //
 // Its own errors, beyond the errors of the store below: if the context of a caller ends while it waits, the caller gets
-// an error that wraps weir.ErrUnavailable and the context's error, and says whether the decision was surely not made,
+// an error that wraps weir.ErrUnavailable and the context's error, and says whether the decision was never made,
 // or is under way and may be charged. A panic of the store in a batch is an ErrUnavailable for each of its callers.
 type coalescer struct {
 	weir.Store // the next one

@@ -66,7 +66,7 @@ func checkBefore(t *rapid.T, store weir.Store, claims []weir.Claim, state *bucke
 	}
 }
 
-// TestSettlementOfAnEmptyStateHasItsOwnNumbers: once all units are given back a state is as if never used, and has no
+// TestSettlementOfAnEmptyStateHasItsOwnNumbers: once all units are given back a state is the initial one, and has no
 // longer slices or window in which a settlement would have to stay.
 func TestSettlementOfAnEmptyStateHasItsOwnNumbers(t *testing.T) {
 	now := weir.Instant(1_790_000_000_123_456)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirproject/weir/internal/timewords"
 )
 
-// Lint is Parse and Compile, and warns of rules that are valid but surely not intended: rules that never
+// Lint is Parse and Compile, and warns of rules that are valid but not intended: rules that never
 // match, limits that never decide, values that never occur. It is silent where it is not sure. The warnings
 // are in the order of the file, at most bounds.Problems.
 func Lint(name string, text []byte, opts ...Option) (set *Set, warnings []Problem, err error) {

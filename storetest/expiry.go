@@ -49,7 +49,7 @@ func expires(t TB, store Handle, keys int) {
 	allGone(t, store, limits, resets)
 }
 
-// takeAndReset takes, and returns the instants at which each claim is as if never used.
+// takeAndReset takes, and returns the instants at which each claim is in its initial state.
 func takeAndReset(store weir.Store, claims []weir.Claim) (resets []int64, err error) {
 	decisions := make([]weir.Decision, len(claims))
 	granted, err := store.Decide(context.Background(), claims, 1, decisions)
@@ -89,8 +89,8 @@ func inParallel(t TB, n int, do func(n int) error) {
 	}
 }
 
-// noneEarly peeks at each key once. Before its reset the key is there with the same reset; from
-// then on it is as if never used.
+// noneEarly peeks at each key once. Before its reset the key is there with the same reset; from then on it is in its
+// initial state.
 func noneEarly(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	t.Helper()
 	inParallel(t, len(resets), func(n int) error { return agrees(store, expiringClaims(limits, n), resets[n]) })
@@ -160,7 +160,7 @@ func othersExpireToo(t TB, store Handle) {
 	}
 }
 
-// allGone waits for the last reset: then nothing is left, and every key is as if never used.
+// allGone waits for the last reset: then nothing is left, and every key is in its initial state.
 func allGone(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 	t.Helper()
 	last := slices.Max(slices.Concat(resets...))
@@ -179,7 +179,7 @@ func allGone(t TB, store Handle, limits []*weir.Limit, resets [][]int64) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d keys are left 10 s after the last of them was as if never used", live)
+			t.Fatalf("%d keys are left 10 s after the last of them was in its initial state", live)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

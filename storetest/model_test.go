@@ -16,7 +16,7 @@ func modelSubject(_ testing.TB, clock func() weir.Instant) Handle {
 	return Handle{Store: m, Keys: m.keys}
 }
 
-// keys drops models that are as if never used.
+// keys drops models that are in their initial state.
 func (m *modelStore) keys() (live, everlasting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -243,7 +243,7 @@ func (a *actor) waitFor(t TB, s step, refused []weir.Decision) {
 	a.note(&s, o)
 }
 
-// resetIsExact: at reset-after each claim is as if never used, and grants all its units;
+// resetIsExact: at reset-after each claim is in its initial state, and grants all its units;
 // 1 µs earlier it is not. A state that a clock far ahead wrote is brought back first.
 func resetIsExact(t TB, b *fixture, s schedule) {
 	t.Helper()
@@ -274,7 +274,7 @@ func resetIsExact(t TB, b *fixture, s schedule) {
 		claim.Cost, claim.Lease = claim.Limit.Most(), leaseOf(claim.Limit, "last")
 		fresh := weir.Decision{Remaining: claim.Limit.Most(), At: weir.Instant(reset)}
 		if d := a.peek(t, []weir.Claim{claim})[0]; !isFresh(d, fresh) {
-			t.Fatalf("%s: reset at %d, but then it is not as if never used: %+v", claim.Limit, reset, d)
+			t.Fatalf("%s: reset at %d, but then it is not in its initial state: %+v", claim.Limit, reset, d)
 		}
 		if granted, _ := b.decide(t, 1, claim); granted != 1 {
 			t.Fatalf("%s: reset at %d, but then it does not grant its %d", claim.Limit, reset, claim.Cost)
@@ -332,7 +332,7 @@ func (a *actor) takeAndRefund(t TB, s *step) {
 	}
 }
 
-// isFresh reports whether a peek found a state as if never used.
+// isFresh reports whether a peek found a state equal to the initial one.
 func isFresh(d, fresh weir.Decision) bool {
 	if s := d.Standing; s != nil && (s.Own != 0 || s.Used != 0 || s.Others) {
 		return false
@@ -342,7 +342,7 @@ func isFresh(d, fresh weir.Decision) bool {
 }
 
 // neighboursStay: other keys, names and algorithms see nothing of a schedule, and Reset
-// makes its keys as if never used.
+// makes its keys unused.
 func neighboursStay(t TB, b *fixture, s schedule) {
 	t.Helper()
 	b.clock.set(s.start)

@@ -23,7 +23,7 @@ type wrong struct {
 	tells    func(said weir.Decision, by time.Duration) weir.Decision
 	refunds  bool // are not noticed
 	numbers  bool // are not looked at
-	others   bool // other claims are reported as if never used, if one claim refuses
+	others   bool // other claims are reported as unused, if one claim refuses
 	floors   bool // are not looked at
 	grants   bool // are not noticed
 }

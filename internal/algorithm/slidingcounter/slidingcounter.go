@@ -210,7 +210,7 @@ func (s *State) adopt(from, to *weir.Limit, now int64) *State {
 	return other
 }
 
-// Used reports whether the slices have units: without, they are as if never used.
+// Used reports whether the slices have units: without, they are in their initial state.
 func (s *State) Used() bool { return s.sumOfAll() > 0 }
 
 // Bytes is about the memory of the counts that the State does not have inside.
@@ -233,7 +233,7 @@ func (s *State) Growth(l *weir.Limit, n, now int64) int64 {
 
 // clock is the slice that now lies in and how many ticks of it have passed. A clock
 // before the newest slice reads as that slice's start, unless all units were refunded: then
-// the state is as if never used.
+// the state is the initial one.
 func (s *State) clock(l *weir.Limit, now int64) (slice, elapsed int64) {
 	slice = floorDiv(now, l.Slice())
 	if s.Used() && slice < s.newest {

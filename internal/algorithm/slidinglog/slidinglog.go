@@ -221,7 +221,7 @@ func (s *State) places() int {
 	return len(s.ring.entries)
 }
 
-// Used reports whether the log has units: without, it is as if never used.
+// Used reports whether the log has units: without, it is in its initial state.
 func (s *State) Used() bool { return s.count > 0 }
 
 // Newest is the instant of the newest charge; the earliest instant of an empty log.

@@ -18,7 +18,7 @@ type answer struct {
 	Repeated     bool          `json:"repeated,omitzero" doc:"The ID was granted before: nothing is charged for it."`
 	Remaining    int64         `json:"remaining,omitzero" min:"0" doc:"Units left of the deciding limit, if any."`
 	RetryAfter   int64         `json:"retry_after_us,omitzero" min:"-1" doc:"Time to the next such grant; -1: never."`
-	ResetAfter   int64         `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is as if never used."`
+	ResetAfter   int64         `json:"reset_after_us,omitzero" min:"0" doc:"Time until that limit is unused again."`
 	Delay        int64         `json:"delay_us,omitzero" min:"0" doc:"Time that a granted caller should wait."`
 	Reason       reason        `json:"reason"`
 	Rule         string        `json:"rule,omitzero" doc:"The deciding rule, if one decided."`
@@ -51,7 +51,7 @@ type check struct {
 	Cost       int64 `json:"cost" min:"0"`
 	Remaining  int64 `json:"remaining" min:"0" doc:"Units left of this limit."`
 	RetryAfter int64 `json:"retry_after_us" min:"-1" doc:"Time to one more grant of this cost; -1: never."`
-	ResetAfter int64 `json:"reset_after_us" min:"0" doc:"Time until the limit is as if never used."`
+	ResetAfter int64 `json:"reset_after_us" min:"0" doc:"Time until the limit is unused again."`
 }
 
 type keyed struct {

@@ -186,9 +186,9 @@ func claimOf(more ...field) []field {
 		{"floor", "Units that the claim leaves to others: it is granted only if they fit besides its cost, and is " +
 			"charged its cost alone. The default is 0.",
 			units(0, func(c *call) *int64 { return &c.lastClaim().Floor })},
-		{"member", "Of a fair limit: who asks, such as a tenant. The default is the empty name, a member too.",
+		{"member", "Of a fair limit: the member that asks, such as a tenant. The default is the empty name.",
 			text(0, weir.MaxKey, func(c *call) *string { return &c.lastClaim().Member })},
-		{"weight", "Of a fair limit: the member's part of it, compared with other members. The default is 1.",
+		{"weight", "Of a fair limit: the weight of the member among all members. The default is 1.",
 			number(1, weir.MaxWeight, func(c *call) *int64 { return &c.lastClaim().Weight })},
 	}, more...)
 }

@@ -555,7 +555,7 @@ func TestRuleThatMatchesNothingIsExplained(t *testing.T) {
 	}
 }
 
-func TestAdaptiveLimitsAreNotRehearsed(t *testing.T) {
+func TestReportNotesAdaptiveLimits(t *testing.T) {
 	t.Parallel()
 	const services = "services: [{name: s, addresses: http://s%s}]\nroutes: [{name: r, service: s}]\n"
 	for concurrency, want := range map[string]bool{"": false, ", concurrency: {adaptive: gradient}": true} {

@@ -268,7 +268,7 @@ func (l *replayer) finish(ctx context.Context, x *ending) error {
 	return err
 }
 
-// sweep drops keys that are as if never used, once they may be half of all: a store would keep them up to its maximum.
+// sweep drops keys in their initial state, once they may be half of all: a store would keep them up to its maximum.
 func (l *replayer) sweep() {
 	if keys := l.store.Stats().Keys; keys > 2*l.kept+1<<16 {
 		l.store.Sweep()

@@ -21,7 +21,7 @@ import (
 type Model interface {
 	// Fits reports whether n units would be granted at now.
 	Fits(l *weir.Limit, n, now int64) bool
-	// Fresh reports whether the state at now is as if never used.
+	// Fresh reports whether the state at now is the initial one.
 	Fresh(l *weir.Limit, now int64) bool
 	// Charge and refund take and give back n ≥ 1 units.
 	Charge(l *weir.Limit, n, now int64)
@@ -525,8 +525,8 @@ func (s *SlidingCounter) Back(l *weir.Limit, now int64) {
 	}
 }
 
-// Refund leaves a slice that is empty after it the newest, as counters do, unless all are
-// empty: then the key is as if never used, and so is a clock that steps back to it.
+// Refund leaves a slice that is empty after it the newest, as counters do, unless all are empty: then the key is in its
+// initial state, also for a clock that steps back.
 func (s *SlidingCounter) Refund(l *weir.Limit, n, taken, now int64) {
 	slice, _ := s.clock(l, now)
 	if s.in(l, reading) != s { // other slices, all that are kept
