@@ -270,7 +270,7 @@ func TestMemoryOfLongResponses(t *testing.T) {
 // TestStreamsWithoutUsageCostWhatPassed: a client that leaves before the usage, or asks for none, does not get more than
 // it pays: the prompt, and what has passed.
 func TestStreamsWithoutUsageCostWhatPassed(t *testing.T) {
-	const passed, asked = 400, 17 // tokens: a fourth of the bytes
+	const passed, asked = 400, 17 // tokens: a quarter of the bytes
 	text := `data: {"choices":[{"delta":{"content":"` + strings.Repeat("word", passed/2) + "\"}}]}\n\n"
 	text += text
 	for name, test := range map[string]struct {

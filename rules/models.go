@@ -12,7 +12,7 @@ type modelAPI struct {
 	word     string
 	most     string // the most tokens of all answers to the request
 	settle   string
-	count    string // of a stream: a fourth of the bytes of its text
+	count    string // of a stream: a quarter of the bytes of its text
 	asks     bool   // a stream states its usage only if the request asks for it
 	refusals string
 }
@@ -20,7 +20,7 @@ type modelAPI struct {
 // estimated is the cost of an answer if the request does not bound it.
 const estimated = 1000
 
-// prompt is the estimate of a prompt: a fourth of the whole body. A sum of its known parts would leave out text that a
+// prompt is the estimate of a prompt: a quarter of the whole body. A sum of its known parts would leave out text that a
 // client puts elsewhere, such as into the schema of the answer.
 const prompt = "0.25 * bytes(json)"
 
@@ -61,7 +61,7 @@ func geminiNumber(names ...string) string {
 	return "max(" + strings.Join(paths, ", ") + ")"
 }
 
-// quarters is the sum of a fourth of the bytes of each value, which may have several names.
+// quarters is the sum of a quarter of the bytes of each value, which may have several names.
 func quarters(paths ...string) string {
 	terms := make([]string, len(paths))
 	for i, path := range paths {

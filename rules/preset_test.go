@@ -206,7 +206,7 @@ func TestPresetsOfModels(t *testing.T) {
 	}
 }
 
-// TestPresetsEstimate: the most tokens of the answer by any of its names, as often as answers are asked for, and a fourth of
+// TestPresetsEstimate: the most tokens of the answer by any of its names, as often as answers are asked for, and a quarter of
 // the body. Names that the service ignores make no request cheaper.
 func TestPresetsEstimate(t *testing.T) {
 	for body, want := range map[string]string{

@@ -14,7 +14,7 @@ import (
 type Stream struct {
 	AskUsage *bool // add to requests for a stream what makes the API state its usage; nil: false
 
-	// Count is the units of the part of a response that has passed, a sum. "" is a fourth of its bytes with
+	// Count is the units of the part of a response that has passed, a sum. "" is a quarter of its bytes with
 	// ChargeStreaming, else none: a stream that breaks off, or does not state its cost, costs at least as much.
 	Count string
 

@@ -66,7 +66,7 @@ func (d *fixture) awaits(what string, ok func() bool) {
 	}
 }
 
-// prompt is the estimate of the prompt: a fourth of the bytes of the body.
+// prompt is the estimate of the prompt: a quarter of the bytes of the body.
 const prompt = 18
 
 func TestReportedUsageIsCharged(t *testing.T) {
