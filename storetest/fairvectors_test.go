@@ -15,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/fair.jsonl by the model")
 
-// TestFairVectorsMatchTheModel: testdata/fair.jsonl has the answers of the slow model, which shares no code with
+// TestVectorsOfFairLimitsMatchTheModel: testdata/fair.jsonl has the answers of the slow model, which shares no code with
 // the stores. Other implementations read that file.
-func TestFairVectorsMatchTheModel(t *testing.T) {
+func TestVectorsOfFairLimitsMatchTheModel(t *testing.T) {
 	const file = "testdata/fair.jsonl"
 	var text bytes.Buffer
 	lines := json.NewEncoder(&text)

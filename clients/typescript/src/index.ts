@@ -25,7 +25,7 @@ export interface Claim {
   cost?: number;
   /** Units that the claim leaves to others: it is granted only if they fit besides its cost. */
   floor?: number;
-  /** Of a limit that members share, such as "fair_fixed_window 100/1m above 50": who asks. */
+  /** The member of a fair limit, such as of "fair_fixed_window 100/1m above 50". */
   member?: string;
   /** The member's part of such a limit, 1 to 1000; by default 1. */
   weight?: number;

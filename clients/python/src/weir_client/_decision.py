@@ -35,8 +35,8 @@ class _Claim(TypedDict):
 class Claim(_Claim, total=False):
     """A limit of the caller: a name, a limit such as "fixed_window 3/1h", and the key that is counted.
 
-    floor is units that the claim leaves to others. member and weight say who asks of a limit that members share, such
-    as "fair_fixed_window 100/1m above 50". fixed is of a reservation: settle does not change its cost.
+    floor is units that the claim leaves to others. member and weight name the member of a fair limit, such as of
+    "fair_fixed_window 100/1m above 50". fixed, in a reservation: settle does not change the cost of this claim.
     """
 
     cost: int

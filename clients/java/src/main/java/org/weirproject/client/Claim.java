@@ -9,9 +9,9 @@ import com.fasterxml.jackson.annotation.JsonInclude;
  * @param limit such as "fixed_window 3/1h"
  * @param key what is counted, such as "user:42"
  * @param cost units, or null for the cost of the question
- * @param floor units that the claim leaves to others: it is granted only if they fit besides its cost
- * @param member who asks of a limit that members share, such as "fair_fixed_window 100/1m above 50"
- * @param weight the member's part of such a limit, 1 to 1000; 1 if null
+ * @param floor units that the claim leaves to others: it is granted only if its cost and the floor fit together
+ * @param member the member of a fair limit, such as of "fair_fixed_window 100/1m above 50"
+ * @param weight the weight of the member, 1 to 1000; 1 if null
  * @param fixed of a reservation: settle does not change the cost; null is false
  */
 @JsonInclude(JsonInclude.Include.NON_NULL)

@@ -29,7 +29,7 @@ import java.util.function.Function;
  */
 public final class Weir {
     private static final int SETTLE_TRIES = 3;
-    /** The bytes of a call that weir takes. */
+    /** The largest body of a call, in bytes. */
     private static final int MAX_BODY = 1 << 20;
     private static final ObjectMapper JSON = JsonMapper.builder()
             .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES) // a newer server may have more members
@@ -101,8 +101,8 @@ public final class Weir {
     }
 
     /**
-     * Decides, and charges, without blocking a thread. The future completes with the exceptions that decide throws. To
-     * cancel it takes no charge back.
+     * Decides, and charges, without blocking a thread. The future completes with the exceptions that decide throws.
+     * Cancelling it takes no charge back.
      */
     public CompletableFuture<Decision> decideAsync(Question question) {
         HttpRequest request;

@@ -44,7 +44,7 @@ final class RateLimitChecks implements BeanPostProcessor, BeanFactoryAware {
         return bean;
     }
 
-    /** Without AspectJ, Spring has a creator of proxies all the same, for transactions and the like. */
+    /** A creator of proxies alone is no evidence: without AspectJ, Spring has one for transactions. */
     private boolean hasAspects() {
         return beans.containsBean(ASPECT)
                 && beans.containsBean(AopConfigUtils.AUTO_PROXY_CREATOR_BEAN_NAME)

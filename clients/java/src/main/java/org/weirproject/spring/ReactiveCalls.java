@@ -11,8 +11,8 @@ import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
 
 /**
- * Asks weir for methods that return a Mono, a Flux, or another type of which nothing runs before somebody subscribes:
- * at each subscription, and without blocking its thread. A class of its own, since applications may lack Reactor.
+ * Asks weir for methods that return a Mono, a Flux or another lazy publisher: at each subscription, and without
+ * blocking its thread. A class of its own, since applications may lack Reactor.
  */
 final class ReactiveCalls {
     private ReactiveCalls() {
