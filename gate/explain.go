@@ -63,7 +63,7 @@ type ExplainedLimit struct {
 // A Share is a member's usage and share of a limit, and the reason for the decision on its request.
 type Share struct {
 	Own     int64 `json:"own" doc:"Units of the member, in this window or held."`
-	Share   int64 `json:"share" doc:"Units that the member is guaranteed, by its weight."`
+	Share   int64 `json:"share" doc:"Share of the member, by its weight."`
 	Weights int64 `json:"weights" doc:"Sum of the weights of the members that use the limit, this member included."`
 	Used    int64 `json:"used" doc:"Units of all members."`
 	Open    int64 `json:"open" doc:"Usage of all members up to which any member is granted now."`

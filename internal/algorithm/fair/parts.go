@@ -75,8 +75,8 @@ func (p *Parts) grow() {
 	}
 }
 
-// drop empties a slot. Parts behind it that could not be stored at their home move forward; otherwise a search for them
-// would end at the empty slot.
+// drop empties a slot. Later parts that are not at home move towards it; otherwise a search for them would end at the
+// empty slot.
 func (p *Parts) drop(i int) {
 	p.members--
 	p.weights -= p.slots[i].Weight

@@ -147,7 +147,7 @@ func lease() field {
 		text(1, weir.MaxLease, func(c *call) *string { return &c.last().lease })}
 }
 
-// maxReserved is the largest number of claims of a reservation, which adds a claim for its id.
+// maxReserved is the largest number of claims of a reservation, which adds a lease, so that it is settled once.
 const maxReserved = weir.MaxClaims - 1
 
 func claims(name string, most int, more ...field) field {

@@ -52,7 +52,7 @@ type charged struct {
 	Member []byte `json:"m,omitempty"` // of a fair limit
 	Weight int64  `json:"w,omitzero"`
 	Known  int64  `json:"p,omitzero"` // as of a receipt
-	Class  []byte `json:"a,omitzero"` // as of a receipt
+	Class  []byte `json:"a,omitzero"` // as of a receipt, where empty differs from nil
 }
 
 // with adds a charged claim. Beyond maxCharged there can only be shadow rules, which are not settled then.

@@ -88,7 +88,7 @@ var whyLimits = map[string]string{
 	"demand":   "it grew, because requests reach it and the latency is that without load",
 	"latency":  "it shrank, because the latency is over that without load",
 	"overload": "it shrank, because the service refuses requests or answers too late",
-	"steady":   "it stays: requests do not reach it, or the latency gives no reason to change it",
+	"steady":   "it stays: requests do not reach it, or there is no reason to change it",
 }
 
 // printServiceLimit prints the adaptive limit of the service, which a request meets after the rules.
