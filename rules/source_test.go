@@ -30,7 +30,7 @@ func keySources() string {
 			continue
 		}
 		if r.doubtful != single {
-			r.about += ", which [must be one](keys.md#repeated-values)"
+			r.about += ", with [one value](keys.md#repeated-values)"
 		}
 		text += fmt.Sprintf("| `%s` | %s | %s |\n", r.written(), r.about, knownTo[r.needs])
 	}
