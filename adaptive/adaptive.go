@@ -332,7 +332,7 @@ func (l *Limiter) State() State {
 func (l *Limiter) Adopt(old *Limiter) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	l.start, l.unix = old.start, old.unix // the times that the control adopts are of this clock
+	l.start, l.unix = old.start, old.unix // the adopted times of the control are of this clock
 	l.before, l.overload = old, old.overload
 	if l.control.algorithm == old.control.algorithm {
 		l.control.adopt(&old.control)

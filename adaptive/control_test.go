@@ -163,7 +163,7 @@ func TestAdoptKeepsWhatWasLearned(t *testing.T) {
 	}
 }
 
-// The time of the next measurement is of the clock of before: the wall clock may have been set since.
+// The time of the next measurement is by the old clock: the wall clock may have been set since.
 func TestAdoptKeepsTheClock(t *testing.T) {
 	old, next := single(t, Config{Min: 5, Max: 500}), single(t, Config{Min: 5, Max: 500})
 	old.unix += int64(time.Hour)

@@ -288,7 +288,7 @@ func TestAdaptiveLatencyOfStreams(t *testing.T) {
 	})
 }
 
-// A mute is a stream whose client sends nothing until it leaves.
+// A mute is a stream with a client that sends nothing until it leaves.
 type mute struct {
 	grpc.ServerStream
 	ctx context.Context

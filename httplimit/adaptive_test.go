@@ -150,7 +150,7 @@ func TestAdaptiveLatencyHasNoUploads(t *testing.T) {
 	})
 }
 
-// A mute is a body whose client sends nothing until it leaves.
+// A mute is a body with a client that sends nothing until it leaves.
 type mute struct{ left chan struct{} }
 
 func (m mute) Read([]byte) (int, error) {

@@ -59,7 +59,7 @@ type release struct {
 	at     time.Time
 }
 
-// bytes are those of its texts without a small bound.
+// bytes is the length of the texts that have no small bound.
 func (r *release) bytes() int { return len(r.claim.Key) + len(r.claim.Member) }
 
 func newReleases(timeout time.Duration, send func(context.Context, weir.Claim) error) *releases {

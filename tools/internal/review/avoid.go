@@ -138,7 +138,7 @@ func (v *reviewer) class(rule *rules.Rule, s *rules.Spec) {
 	chosenClasses(names, &s.Reserve, &s.Match, func(format string, args ...any) { v.note(rule, format, args...) })
 }
 
-// chosenClasses notes classes that clients choose: each of them may take what is kept for important requests. The most
+// chosenClasses notes classes that clients choose: each may take units that are kept for important requests. The most
 // important class is first. match has the conditions of all requests.
 func chosenClasses(classes []string, given *rules.Reserve, match *rules.Match, note func(string, ...any)) {
 	source, _, _ := strings.Cut(given.By, " ")
