@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weirproject/weir/adaptive"
 	"github.com/weirproject/weir/httplimit"
+	"github.com/weirproject/weir/internal/inprogress"
 )
 
 // Adaptive makes a Server that limits the calls in progress by the latency of the handlers; it is httplimit.Adaptive
@@ -63,7 +63,7 @@ func (d *byLatency) decide(ctx context.Context, call *Call, a *admission) {
 		a.event = httplimit.Event{Outcome: httplimit.Failed, Err: err}
 		a.status = status.FromContextError(ctx.Err())
 	default:
-		a.place = &place{ctx: ctx, limiter: d.limiter, began: time.Now()}
+		a.place = &place{ctx: ctx, held: inprogress.Admitted(d.limiter)}
 		a.followUp = &followUp{
 			keep: func(context.Context, func(error)) func() { return func() {} },
 			end:  func(_ context.Context, s *served, _ func(httplimit.Outcome, error)) { a.place.over(s) },
@@ -85,14 +85,8 @@ func (a *admission) busy() {
 
 // A place is a unit of the limit that one call holds. A nil place is not released.
 type place struct {
-	ctx     context.Context
-	limiter *adaptive.Limiter
-	began   time.Time
-
-	mu       sync.Mutex // a handler may send while one of its goroutines receives
-	free     bool
-	waited   time.Duration // in which the handler waited for messages
-	received func()        // ends the last wait; nil: there was none
+	ctx  context.Context
+	held inprogress.Place
 }
 
 // over releases the place after the handler has returned or panicked.
@@ -112,19 +106,10 @@ func (p *place) head() {
 }
 
 func (p *place) release(outcome adaptive.Outcome) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free {
-		return
-	}
-	p.free = true
-	if p.received != nil {
-		p.received()
-	}
 	if outcome != adaptive.Ignored && p.ctx.Err() != nil {
 		outcome = adaptive.Abandoned
 	}
-	p.limiter.Release(outcome, time.Since(p.began)-p.waited)
+	p.held.Release(outcome)
 }
 
 // receive calls a function that waits for a message of the client.
@@ -132,25 +117,8 @@ func (p *place) receive(next func(any) error, message any) error {
 	if p == nil {
 		return next(message)
 	}
-	defer p.wait()()
+	defer p.held.Wait()()
 	return next(message)
-}
-
-// wait begins a wait for the client; ended ends it. Without a place nothing is to be done.
-func (p *place) wait() (ended func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free {
-		return func() {}
-	}
-	began, received := time.Now(), p.limiter.Receive()
-	p.received = received
-	return func() {
-		received()
-		p.mu.Lock()
-		p.waited += time.Since(began)
-		p.mu.Unlock()
-	}
 }
 
 // outcomeOf classifies the result of a handler.

@@ -7,10 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/weirproject/weir/adaptive"
+	"github.com/weirproject/weir/internal/inprogress"
 	"github.com/weirproject/weir/internal/wording"
 )
 
@@ -45,8 +44,8 @@ func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options 
 				c.answer(w, r, &Refusal{Status: http.StatusServiceUnavailable, say: wording.Busy}, c.body)
 				return
 			}
-			p := &place{ResponseWriter: w, request: r, limiter: limiter, began: time.Now()}
-			defer p.release(adaptive.Ignored) // if the handler panics
+			p := &place{ResponseWriter: w, request: r, held: inprogress.Admitted(limiter)}
+			defer p.held.Release(adaptive.Ignored) // if the handler panics
 			if r.Body != nil && r.Body != http.NoBody {
 				r.Body = &received{r.Body, p}
 			}
@@ -60,15 +59,9 @@ func Adaptive(limiter *adaptive.Limiter, class func(*http.Request) int, options 
 type place struct {
 	http.ResponseWriter
 	request *http.Request
-	limiter *adaptive.Limiter
-	began   time.Time
+	held    inprogress.Place
 	status  int // 0: not written yet
 	written int // bytes
-
-	mu       sync.Mutex // a handler may respond while one of its goroutines reads
-	free     bool
-	waited   time.Duration // in which the handler waited for the body
-	received func()        // ends the last wait; nil: there was none
 }
 
 // A received is the body of a request.
@@ -79,25 +72,8 @@ type received struct {
 
 // Read implements io.Reader.
 func (r *received) Read(b []byte) (int, error) {
-	defer r.place.wait()()
+	defer r.place.held.Wait()()
 	return r.ReadCloser.Read(b)
-}
-
-// wait begins a wait for the client; ended ends it. Without a place nothing is to be done.
-func (p *place) wait() (ended func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free {
-		return func() {}
-	}
-	began, received := time.Now(), p.limiter.Receive()
-	p.received = received
-	return func() {
-		received()
-		p.mu.Lock()
-		p.waited += time.Since(began)
-		p.mu.Unlock()
-	}
 }
 
 // over gives the place back when the head of the response is known.
@@ -113,20 +89,7 @@ func (p *place) over() {
 	case p.status >= 500, p.status == http.StatusTooManyRequests:
 		outcome = adaptive.Ignored
 	}
-	p.release(outcome)
-}
-
-func (p *place) release(outcome adaptive.Outcome) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free {
-		return
-	}
-	p.free = true
-	if p.received != nil {
-		p.received()
-	}
-	p.limiter.Release(outcome, time.Since(p.began)-p.waited)
+	p.held.Release(outcome)
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -10,15 +10,20 @@ import (
 	"github.com/weirproject/weir/redisstore"
 )
 
+// pair opens a store on Redis and an embedded one, with one clock.
+func pair(t *testing.T, now *int64) (inRedis, inMemory weir.Store) {
+	clock := func() weir.Instant { return weir.Instant(*now) }
+	memory := memstore.New(memstore.WithClock(clock))
+	t.Cleanup(func() { _ = memory.Close() })
+	return single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock)), memory
+}
+
 // A log of more than a block of 64 entries, or a group of 2,048, has sums of them, which charges,
 // refunds and expiry must keep right: every field of every decision is the embedded store's, which has none.
 func TestLongLogsAgreeWithTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	now := int64(1_790_000_000_123_456)
-	clock := func() weir.Instant { return weir.Instant(now) }
-	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
-	inMemory := memstore.New(memstore.WithClock(clock))
-	defer inMemory.Close()
+	inRedis, inMemory := pair(t, &now)
 	draw := rand.New(rand.NewPCG(10, 3))
 	for _, most := range []int64{100, 300, 1_000, 4_000, 4_000, 8_000} {
 		l := logPair{t: t, draw: draw, now: &now, stores: [2]weir.Store{inRedis, inMemory}, most: most}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/weirproject/weir"
-	"github.com/weirproject/weir/memstore"
-	"github.com/weirproject/weir/redisstore"
 )
 
 // Of many leases that expired a call takes some out of Redis: what is left of them must not be
@@ -16,10 +14,7 @@ import (
 func TestManyExpiredLeasesAgreeWithTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	now := int64(1_790_000_000_123_456)
-	clock := func() weir.Instant { return weir.Instant(now) }
-	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
-	inMemory := memstore.New(memstore.WithClock(clock))
-	defer inMemory.Close()
+	inRedis, inMemory := pair(t, &now)
 	draw := rand.New(rand.NewPCG(10, 4))
 	for round := range 8 {
 		most := 1 + int64(round/4)*2 // units of a lease
@@ -73,10 +68,7 @@ func leaseAnswer(t *testing.T, store weir.Store, claims []weir.Claim, release bo
 func TestExpiredLeasesOfMembersAgreeWithTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	now := int64(1_790_000_000_123_456)
-	clock := func() weir.Instant { return weir.Instant(now) }
-	inRedis := single(t).open(t, redisstore.WithTimeout(time.Minute), redisstore.WithClock(clock))
-	inMemory := memstore.New(memstore.WithClock(clock))
-	defer inMemory.Close()
+	inRedis, inMemory := pair(t, &now)
 	draw := rand.New(rand.NewPCG(10, 5))
 	limit := weir.MustLimit("held", weir.Fair{Of: weir.Concurrency{Limit: 60, TTL: time.Millisecond}, Above: 40, MaxKeys: 1})
 	for i := range 8_000 {
